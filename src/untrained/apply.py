@@ -1,0 +1,325 @@
+"""What does a recipe make of a model?
+
+`apply(model, recipe, seed)` draws every value of the model from the seed, takes over the tensors
+that have a masked part, and returns an `Applied`: the model, still an ordinary model, and what is
+learned beside it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from untrained.components import Slot
+from untrained.engine import Effective, Engine, Part, guarded, release
+from untrained.errors import ApplyError, RecipeError
+from untrained.layouts import Layout, layout_of
+from untrained.liveness import check_liveness
+from untrained.masks import Mask
+from untrained.recipe import Recipe, recipe
+from untrained.report import Row, report
+from untrained.source import draw_mask, draw_scores, draw_weights, shared_role
+from untrained.states import Frozen, State, Trained
+
+
+@dataclass(eq=False)
+class Applied:
+    """A model under a recipe: the ordinary model, and the latents that are learned for it."""
+
+    model: nn.Module
+    """The model itself, computing with effective weights."""
+
+    recipe: Recipe
+    seed: int
+    layout: Layout
+
+    states: dict[Slot, State]
+    """The state of every slot."""
+
+    engine: Engine = field(repr=False)
+    """What moves values between latents and effective weights."""
+
+    def __str__(self) -> str:
+        return report(f"{self.layout.name}, seed {self.seed}: {self.recipe}", self.rows())
+
+    @property
+    def masks(self) -> Mask:
+        """The learned masks in force: role -> bool, logical (out, in)."""
+        return self.engine.masks()
+
+    @property
+    def scores(self) -> dict[str, Tensor]:
+        """The scores: role -> float32, logical (out, in), views of what the optimiser moves."""
+        return {part.slot.role: part.scores for part in self.engine.masked}
+
+    def trained(self) -> dict[str, nn.Parameter]:
+        """The ordinary trained parameters of the model, by their names in it."""
+        named = self.model.named_parameters()
+        return {n: p for n, p in named if p.requires_grad and not guarded(p)}
+
+    def distinct(self) -> dict[Slot, State]:
+        """The states, of two slots that are one tied tensor only the first."""
+        return {
+            slot: state
+            for _, slots in _by_tensor(self.model, self.layout)
+            for slot, state in _untied({slot: self.states[slot] for slot in slots})
+        }
+
+    def latents(self) -> dict[str, nn.Parameter]:
+        """All that is learned: trained parameters by name, and latents by role."""
+        return self.trained() | self.engine.latents()
+
+    def optimizer(
+        self,
+        make: Callable[..., torch.optim.Optimizer] = torch.optim.AdamW,
+        *,
+        lr: float,
+        scores_lr: float | None = None,
+        **settings: Any,
+    ) -> torch.optim.Optimizer:
+        """Build an optimiser over all that is learned, with pull and push around its step.
+
+        Args:
+            make: an optimiser's class.
+            lr: the learning rate of trained tensors, and of scores if `scores_lr` is not given.
+            scores_lr: the learning rate of scores.
+            settings: further settings of the optimiser. Weight decay acts on trained tensors
+                only: on scores it would shrink what ranks them.
+
+        Raises:
+            ApplyError: nothing is learned, or an optimiser that evaluates its loss itself.
+        """
+        if isinstance(make, type) and issubclass(make, torch.optim.LBFGS):
+            raise ApplyError("LBFGS evaluates the loss itself, between pull and push; use AdamW")
+        scores = [p.latent for p in self.engine.masked]
+        trained = [p for n, p in self.latents().items() if n not in self.scores]
+        groups: list[dict[str, Any]] = [{"params": trained}] if trained else []
+        if scores:
+            groups.append({"params": scores, "lr": scores_lr or lr, "weight_decay": 0.0})
+        if not groups:
+            raise ApplyError(
+                f"nothing is learned under {self.recipe}; there is nothing to optimise"
+            )
+        optimizer = make(groups, lr=lr, **settings)
+        _attach(self.engine, optimizer)
+        return optimizer
+
+    def pull(self) -> None:
+        """Move gradients from effective weights to latents (the optimiser calls this)."""
+        self.engine.pull()
+
+    def push(self) -> None:
+        """Rebuild masks and effective weights from the latents (the optimiser calls this)."""
+        self.engine.push()
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """All that is learned, by name and role: enough to resume, with the recipe and the seed."""
+        return {name: tensor.detach() for name, tensor in self.latents().items()}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Take back what `state_dict` gave, and rebuild the effective weights.
+
+        Raises:
+            ApplyError: names or shapes that are not this model's.
+        """
+        latents = self.latents()
+        if extra := sorted(latents.keys() ^ state.keys()):
+            raise ApplyError(f"the state is of another recipe or model: {', '.join(extra[:5])}")
+        with torch.no_grad():
+            for name, tensor in latents.items():
+                if tensor.shape != state[name].shape:
+                    was, now = tuple(state[name].shape), tuple(tensor.shape)
+                    raise ApplyError(f"{name} is {was} in the state and {now} in the model")
+                tensor.copy_(state[name])
+        self.push()
+
+    def check_liveness(self, *args: Any, **inputs: Any) -> int:
+        """Flip one mask bit of every masked tensor and require that the output changes.
+
+        Args:
+            args, inputs: one batch for the model; token ids are made up if none is given.
+
+        Returns:
+            The number of masked tensors checked, each in train and in eval mode.
+
+        Raises:
+            ApplyError: a tensor whose mask the model ignores.
+        """
+        return check_liveness(self.engine, args, inputs)
+
+    def check_intact(self) -> None:
+        """Require that no masked or frozen tensor was written to by somebody else.
+
+        Raises:
+            ApplyError: the first tensor that differs from its seed and mask.
+        """
+        self.engine.check_intact()
+        named = dict(self.model.named_parameters(remove_duplicate=False))
+        layers = self.layout.layers
+        for slot, state in self.distinct().items():
+            if not isinstance(state, Frozen) or guarded(named[slot.parameter]):
+                continue
+            drawn = _frozen_value(slot, state, self.seed, layers)
+            held = slot.logical(slot.stored(named[slot.parameter].detach()))
+            if drawn is not None and not torch.equal(drawn.to(held), held):
+                raise ApplyError(
+                    f"{slot.parameter} is frozen, but no longer what seed {self.seed} gives; "
+                    "something wrote to it"
+                )
+
+    def rows(self) -> Iterator[Row]:
+        """One row per component and state: tensors, weights, weights kept."""
+        masks = {part.slot.role: part.mask for part in self.engine.masked}
+        for slot, state in self.distinct().items():
+            kept = masks.get(slot.role)
+            yield Row.of(slot, state, None if kept is None else int(kept.sum()))
+
+    def release(self) -> None:
+        """End the search: the model is from now on a plain dense model."""
+        release(self.engine)
+
+
+def apply(
+    model: nn.Module,
+    recipe_: Recipe | str,
+    *,
+    seed: int = 0,
+    layout: Layout | None = None,
+) -> Applied:
+    """Put a model under a recipe, drawing every value from the seed.
+
+    Args:
+        model: the model; changed in place.
+        recipe_: a recipe, its text, or the name of a preset.
+        seed: 0 <= seed < 2**64.
+        layout: where the components lie; found by the model's type if not given.
+
+    Raises:
+        RecipeError: the recipe does not fit the model.
+        ApplyError: the model is under a recipe already.
+    """
+    for name, parameter in model.named_parameters():
+        if guarded(parameter):
+            raise ApplyError(
+                f"{name} belongs to a search already; call release() on it, or make a new model"
+            )
+    rules = recipe(recipe_)
+    layout = layout or layout_of(model)
+    states = rules.states(layout)
+    builder = _Builder(seed, layout.layers)
+    tensors = [
+        effective
+        for parameter, slots in _by_tensor(model, layout)
+        if (effective := builder.build(parameter, {slot: states[slot] for slot in slots}))
+    ]
+    return Applied(model, rules, seed, layout, states, Engine(model, tensors))
+
+
+def _by_tensor(model: nn.Module, layout: Layout) -> Iterator[tuple[nn.Parameter, list[Slot]]]:
+    """The slots of each tensor; a tied tensor comes once, with the slots of all its names."""
+    named = dict(model.named_parameters(remove_duplicate=False))
+    slots: dict[int, list[Slot]] = {}
+    for slot in layout.slots:
+        slots.setdefault(id(named[slot.parameter]), []).append(slot)
+    for group in slots.values():
+        yield named[group[0].parameter], group
+
+
+class _Builder:
+    """Draws the values of one tensor after the other, holding shared ones once."""
+
+    def __init__(self, seed: int, layers: int) -> None:
+        self.seed = seed
+        self.layers = layers
+        self.shared: dict[str, Tensor] = {}
+
+    def build(self, parameter: nn.Parameter, states: dict[Slot, State]) -> Effective | None:
+        """Fill a tensor; returns what rebuilds it, or None if it is all trained or all frozen."""
+        names = tuple(dict.fromkeys(slot.parameter for slot in states))
+        parts = [self.part(slot, state, parameter) for slot, state in _untied(states)]
+        tensor = Effective(names, parameter, parts)
+        tensor.write()
+        kinds = {type(part.state) for part in parts}
+        parameter.requires_grad_(kinds != {Frozen})
+        return None if kinds in ({Frozen}, {Trained}) else tensor
+
+    def part(self, slot: Slot, state: State, parameter: nn.Parameter) -> Part:
+        """One slot's latents and random weights, in the layout of the module."""
+        held = slot.stored(parameter.detach())
+        if isinstance(state, Trained):
+            value = draw_weights(slot, state, seed=self.seed, layers=self.layers)
+            return Part(slot, state, latent=_latent(held if value is None else slot.logical(value)))
+        weights = self.weights(slot, state, held)
+        if isinstance(state, Frozen):
+            mask = draw_mask(slot, state, seed=self.seed)
+            on = None if mask is None else slot.logical(mask).to(held.device)
+            return Part(slot, state, weights, mask=on)
+        scores = draw_scores(slot, state, seed=self.seed, layers=self.layers)
+        return Part(slot, state, weights, _latent(slot.logical(scores).to(held.device)))
+
+    def weights(self, slot: Slot, state: State, held: Tensor) -> Tensor:
+        """The random weights, from the store if another layer has drawn them."""
+        share = getattr(state, "share", "none") == "layers" and slot.layer is not None
+        key = f"{shared_role(slot)} {state} {slot.shape}"
+        if share and key in self.shared:
+            return self.shared[key]
+        drawn = draw_weights(slot, state, seed=self.seed, layers=self.layers)
+        value = held.float().clone() if drawn is None else slot.logical(drawn).to(held.device)
+        value = value.contiguous()
+        if share:
+            self.shared[key] = value
+        return value
+
+
+def _latent(value: Tensor) -> nn.Parameter:
+    return nn.Parameter(value.to(torch.float32).clone(memory_format=torch.contiguous_format))
+
+
+def _untied(states: dict[Slot, State]) -> Iterator[tuple[Slot, State]]:
+    """Each place of a tensor once; its slots must agree, since they are one tensor.
+
+    Raises:
+        RecipeError: a tie of which the recipe names only one side.
+    """
+    seen: dict[tuple[int, int] | None, tuple[Slot, State]] = {}
+    for slot, state in states.items():
+        first, other = seen.setdefault(slot.part, (slot, state))
+        if state != other:
+            raise RecipeError(
+                f"{first.role} is {other} and {slot.role} is {state}, but they are one tied "
+                f"tensor; give both one state: '{first.component},{slot.component} = {other}'"
+                ", or untie them (tie_word_embeddings=False)"
+            )
+    yield from seen.values()
+
+
+def _frozen_value(slot: Slot, state: Frozen, seed: int, layers: int) -> Tensor | None:
+    """What a frozen slot holds by its seed, or None if it holds what was there."""
+    weights = draw_weights(slot, state, seed=seed, layers=layers)
+    mask = draw_mask(slot, state, seed=seed)
+    return weights if weights is None or mask is None else weights * mask
+
+
+def _attach(engine: Engine, optimizer: torch.optim.Optimizer) -> None:
+    """Make an optimiser pull before its step and push after it."""
+
+    def before(_: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if kwargs.get("closure") is not None or any(callable(arg) for arg in args):
+            raise ApplyError("step(closure) evaluates the loss between pull and push; call step()")
+        engine.pull()
+
+    optimizer.register_step_pre_hook(before)
+    optimizer.register_step_post_hook(lambda *_: engine.push())
+    plain = optimizer.zero_grad
+
+    @functools.wraps(plain)
+    def zero_grad(set_to_none: bool = True) -> None:
+        plain(set_to_none)
+        engine.clear()
+
+    optimizer.zero_grad = zero_grad  # type: ignore[method-assign]

@@ -1,0 +1,66 @@
+"""Which random values does a slot hold?
+
+Every value comes from the seed and the slot's role, never from what was drawn before, so that one
+seed gives a whole model and any tensor of it can be drawn again alone. Streams:
+
+    layers.3.query/weights    the random weights, and the first value of a trained tensor
+    layers.*.query/weights    the same, where the layers share one tensor
+    layers.3.query/scores     the first scores of a masked slot
+    layers.3.query/mask       the scores of the fixed mask of a frozen slot with keep < 1
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+from untrained.laws import Law, Place
+from untrained.random import draw
+
+from untrained.components import Slot
+from untrained.errors import RecipeError
+from untrained.select import kept_count, top_mask
+from untrained.states import Frozen, Masked, State
+
+
+def draw_weights(slot: Slot, state: State, *, seed: int, layers: int) -> Tensor | None:
+    """The slot's random values, logical float32, or None where they stay as they are.
+
+    Raises:
+        RecipeError: values that are kept as they are cannot be shared.
+    """
+    law = state.law(slot.own)
+    shared = getattr(state, "share", "none") == "layers"
+    if law is None:
+        if shared and slot.layer is not None:
+            raise RecipeError(f"{slot.role} = {state}: values kept as they are cannot be shared")
+        return None
+    name = shared_role(slot) if shared else slot.role
+    return draw(seed, f"{name}/weights", slot.shape, law, place=_place(slot, state, layers))
+
+
+def draw_scores(slot: Slot, state: Masked, *, seed: int, layers: int) -> Tensor:
+    """The first scores of a masked slot, logical float32; never shared."""
+    name = f"{slot.role}/scores"
+    return draw(seed, name, slot.shape, state.scores_law(), place=_place(slot, state, layers))
+
+
+def draw_mask(slot: Slot, state: Frozen, *, seed: int) -> Tensor | None:
+    """The fixed random mask of a frozen slot, logical, or None where all is kept."""
+    if state.keep == 1.0:
+        return None
+    scores = draw(seed, f"{slot.role}/mask", slot.shape, Law("uniform"))
+    return top_mask(scores, kept_count(state.keep, scores.numel()), by="value", name=slot.role)
+
+
+def shared_role(slot: Slot) -> str:
+    """The role of a slot apart from its layer: what layers that share a tensor call it."""
+    return slot.component if slot.layer is None else f"layers.*.{slot.component}"
+
+
+def _place(slot: Slot, state: State, layers: int) -> Place:
+    return Place(
+        slot.shape,
+        keep=getattr(state, "keep", 1.0),
+        layers=layers,
+        residual=slot.residual,
+        head_width=slot.head_width,
+    )
