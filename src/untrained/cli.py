@@ -19,7 +19,8 @@ from rich.console import Console
 
 from untrained import __version__
 from untrained.errors import UntrainedError
-from untrained.presets import PRESETS
+
+PRESET_NAMES = ("demo", "quick")
 
 _MAIN = """\
 networks whose weights are never trained
@@ -85,7 +86,10 @@ examples:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb; returns the exit code."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if getattr(options, "no_controls", False) and (options.dense_lrs or options.embeddings_lrs):
+        parser.error("--no-controls leaves --dense-lr and --embeddings-lr without effect")
     try:
         code: int = options.run(options)
         sys.stdout.flush()
@@ -119,6 +123,8 @@ def _find(options: argparse.Namespace) -> int:
 
 def _settings(options: argparse.Namespace) -> Any:
     """The preset's settings, with what the command line says in their place."""
+    from untrained.presets import PRESETS
+
     settings = PRESETS[options.preset]
     given = {name: value for name, value in vars(options).items() if value is not None}
     names = ("recipe", "model", "data", "tokenizer", "length", "seed", "tokens", "prompt")
@@ -230,7 +236,7 @@ def _add_find(verbs: Any) -> None:
         "-o", "--output", type=Path, required=True, metavar="TICKET", help="the ticket to write"
     )
     parser.add_argument(
-        "--preset", choices=PRESETS, default="demo", help="all settings at once (demo)"
+        "--preset", choices=PRESET_NAMES, default="demo", help="all settings at once (demo)"
     )
     parser.add_argument(
         "--quick", dest="preset", action="store_const", const="quick", help="--preset quick"

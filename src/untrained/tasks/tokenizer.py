@@ -276,7 +276,9 @@ def _describe(tokenizer: Tokenizer) -> dict[str, Any]:
     """What `tokenizer.json` says, every field of it, since the library's defaults may change."""
     tokens = tokenizer.tokens
     level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
-    special = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    special: dict[str, Any] = dict.fromkeys(
+        ("single_word", "lstrip", "rstrip", "normalized"), False
+    )
     special |= {"id": tokenizer.separator, "content": SEPARATOR, "special": True}
     return {
         "version": "1.0",
@@ -351,7 +353,7 @@ def _read_added(added: object) -> dict[str, Any]:
     return found
 
 
-def _read_tokens(vocabulary: object, added: Mapping[str, Any]) -> tuple[str, ...]:
+def _read_tokens(vocabulary: object, added: dict[str, Any]) -> tuple[str, ...]:
     """The tokens in the order of their ids, which have to be 0 to V - 1."""
     if not isinstance(vocabulary, dict):
         raise DataError(f"the tokenizer's model.vocab is {_print(vocabulary)}, not a table of ids")

@@ -1,0 +1,70 @@
+"""Every example in a file, in the README and in the docs runs as written."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_runs(path: Path, tmp_path: Path) -> None:
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(path)],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_is_under_thirty_lines(path: Path) -> None:
+    assert len(path.read_text(encoding="utf-8").splitlines()) < 30
+
+
+def blocks(path: Path, language: str) -> list[str]:
+    """The fenced code blocks of a page."""
+    text = path.read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+def test_the_python_of_the_readme_runs(tmp_path: Path) -> None:
+    program = "\n".join(blocks(ROOT / "README.md", "python"))
+    assert program
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", program.replace("steps=2_000", "steps=20")],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_commands_of_the_readme_run(tmp_path: Path) -> None:
+    """Those after `find`, on a ticket of the quick preset instead of the demo's."""
+    lines = [line for block in blocks(ROOT / "README.md", "sh") for line in block.splitlines()]
+    commands = [line.split("#")[0].strip() for line in lines if "untrained" in line]
+    assert len(commands) >= 5
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    for command in commands:
+        quick = command.replace(".venv/bin/python", f'"{sys.executable}"')
+        quick = quick.replace("--preset demo", "--preset quick")
+        done = subprocess.run(
+            ["bash", "-c", quick], cwd=tmp_path, env=environment, capture_output=True, text=True,
+            check=False,
+        )
+        assert done.returncode == 0, (quick, done.stderr)
