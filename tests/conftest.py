@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-WORDS = "the union of these states is strong and the people of this nation are free".split()
+WORDS = ("the", "union", "of", "these", "states", "is", "strong", "and", "its", "people", "free")
 
 
 def prose(document: int, words: int = 120) -> str:

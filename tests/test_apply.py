@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional as F
-from untrained.random import draw
 
 from models import LAYERS, D, V, mlp, tiny_gpt2
 from untrained.apply import Applied, apply
 from untrained.errors import ApplyError, RecipeError
 from untrained.layouts import modules
+from untrained.random import draw
 from untrained.states import Frozen, Masked, Trained
 
 SUPERMASK = "supermask"

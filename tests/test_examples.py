@@ -64,7 +64,11 @@ def test_the_commands_of_the_readme_run(tmp_path: Path) -> None:
         quick = command.replace(".venv/bin/python", f'"{sys.executable}"')
         quick = quick.replace("--preset demo", "--preset quick")
         done = subprocess.run(
-            ["bash", "-c", quick], cwd=tmp_path, env=environment, capture_output=True, text=True,
+            ["bash", "-c", quick],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
             check=False,
         )
         assert done.returncode == 0, (quick, done.stderr)

@@ -38,7 +38,9 @@ def settings(letters: Path) -> Settings:
 
 
 @pytest.fixture(scope="module")
-def done(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+def done(
+    settings: Settings, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, dict[str, Any]]:
     output = tmp_path_factory.mktemp("a run") / "tiny.ticket"
     return output, find(settings, output)
 

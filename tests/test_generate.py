@@ -6,8 +6,8 @@ import math
 
 import pytest
 import torch
-from models import tiny_gpt2
 
+from models import tiny_gpt2
 from untrained.apply import apply
 from untrained.errors import RunError
 from untrained.generate import generate

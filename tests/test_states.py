@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from untrained.laws import Law
 
 from untrained.errors import RecipeError
+from untrained.laws import Law
 from untrained.states import Frozen, Masked, Trained
 
 

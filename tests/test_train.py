@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from models import tiny_gpt2
 
+from models import tiny_gpt2
 from untrained.apply import Applied, apply
 from untrained.errors import ApplyError, RunError
 from untrained.search import edge_popup
@@ -27,7 +27,7 @@ def searched(recipe: str = "supermask") -> Applied:
     return apply(tiny_gpt2(vocab_size=256), recipe, seed=3)
 
 
-class Killed(Exception):
+class Killed(Exception):  # noqa: N818
     pass
 
 
@@ -96,7 +96,8 @@ def test_the_rate_warms_up_and_comes_down() -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [{"steps": 0}, {"batch": 0}, {"lr": 0.0}, {"scores_lr": float("nan")}, {"clip": -1.0}]
+    "settings",
+    [{"steps": 0}, {"batch": 0}, {"lr": 0.0}, {"scores_lr": float("nan")}, {"clip": -1.0}],
 )
 def test_settings_without_meaning_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(RunError, match=next(iter(settings))):

@@ -3,12 +3,14 @@
     import untrained as ut
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    model = GPT2LMHeadModel(GPT2Config(vocab_size=256, n_positions=64, n_layer=2, n_embd=128, n_head=4))
-    applied = ut.apply(model, "query,key,value,output,mlp = masked(keep=0.3)", seed=0)
+    config = GPT2Config(vocab_size=256, n_positions=64, n_layer=2, n_embd=128, n_head=4)
+    applied = ut.apply(GPT2LMHeadModel(config), "supermask", seed=0)
     print(applied)
     ut.edge_popup(applied, ut.tasks.text("sotu"), steps=2_000)
     ut.Ticket.of(applied).save("sotu.ticket")
     plain = ut.Ticket.load("sotu.ticket").model()
+
+Everything public is on this page.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ class Applied:
         Raises:
             ApplyError: nothing is learned, or an optimiser that evaluates its loss itself.
         """
-        if isinstance(make, type) and issubclass(make, torch.optim.LBFGS):
+        if make is torch.optim.LBFGS:
             raise ApplyError("LBFGS evaluates the loss itself, between pull and push; use AdamW")
         scores = [p.latent for p in self.engine.masked]
         trained = [p for n, p in self.latents().items() if n not in self.scores]
@@ -105,7 +105,7 @@ class Applied:
             raise ApplyError(
                 f"nothing is learned under {self.recipe}; there is nothing to optimise"
             )
-        optimizer = make(groups, lr=lr, **settings)
+        optimizer: torch.optim.Optimizer = make(groups, lr=lr, **settings)
         _attach(self.engine, optimizer)
         return optimizer
 

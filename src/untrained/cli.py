@@ -112,7 +112,7 @@ def _find(options: argparse.Namespace) -> int:
     from untrained.progress import Screen
 
     output: Path = options.output
-    folder = output.with_name(output.name + RUN)
+    folder = Path(f"{output}{RUN}")
     if options.fresh and folder.exists():
         shutil.rmtree(folder)
     results = find(_settings(options), output, screen=Screen(Console()))
@@ -127,11 +127,10 @@ def _settings(options: argparse.Namespace) -> Any:
 
     settings = PRESETS[options.preset]
     given = {name: value for name, value in vars(options).items() if value is not None}
-    names = ("recipe", "model", "data", "tokenizer", "length", "seed", "tokens", "prompt")
-    names += ("dense_lrs", "embeddings_lrs")
-    training = {k: given[k] for k in ("steps", "batch", "lr", "scores_lr") if k in given}
-    if "seed" in given:
-        training["seed"] = given["seed"]
+    names = ["recipe", "model", "data", "tokenizer", "length", "seed", "tokens", "prompt"]
+    names += ["dense_lrs", "embeddings_lrs"]
+    budget = ["steps", "batch", "lr", "scores_lr", "seed"]
+    training = {name: given[name] for name in budget if name in given}
     return replace(
         settings,
         **{name: given[name] for name in names if name in given},
@@ -155,9 +154,8 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def _generate(options: argparse.Namespace) -> int:
-    from untrained.ticket import Ticket
-
     from untrained.generate import generate
+    from untrained.ticket import Ticket
 
     ticket = Ticket.load(options.ticket)
     text = generate(
@@ -174,9 +172,8 @@ def _generate(options: argparse.Namespace) -> int:
 
 
 def _export(options: argparse.Namespace) -> int:
-    from untrained.ticket import Ticket
-
     from untrained.export import export
+    from untrained.ticket import Ticket
 
     export(Ticket.load(options.ticket), options.folder)
     print(f"{options.folder}: load it with AutoModelForCausalLM.from_pretrained")
@@ -189,9 +186,10 @@ def _export(options: argparse.Namespace) -> int:
 class _Parser(argparse.ArgumentParser):
     """Help that keeps the lines of its examples, and errors that say where help is."""
 
-    def __init__(self, *args: Any, **settings: Any) -> None:
-        settings.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
-        super().__init__(*args, allow_abbrev=False, **settings)
+    def __init__(self, **settings: Any) -> None:
+        settings["formatter_class"] = argparse.RawDescriptionHelpFormatter
+        settings["allow_abbrev"] = False
+        super().__init__(**settings)
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message}\nSee {self.prog} --help\n")

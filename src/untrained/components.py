@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import torch
+
 from untrained.laws import Law
 
 VOCABULARY: tuple[str, ...] = (

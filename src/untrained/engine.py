@@ -213,9 +213,9 @@ class Engine:
                         f"({_describe(now)} instead of {_describe(tensor.parameter)}); resize, "
                         "tie, shard or reload the model before apply(), not after"
                     )
-            if (now := _describe(tensor.parameter)) != tensor.form:
+            if (form := _describe(tensor.parameter)) != tensor.form:
                 raise ApplyError(
-                    f"{tensor.names[0]} is {now} and was {tensor.form} at apply(); resize or cast "
+                    f"{tensor.names[0]} is {form} and was {tensor.form} at apply(); resize or cast "
                     "the model before apply(), or train under autocast"
                 )
             for part in tensor.parts:

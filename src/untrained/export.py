@@ -7,9 +7,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from untrained.ticket import Ticket
-
 from untrained.errors import TicketError
+from untrained.ticket import Ticket
 
 
 def export(ticket: Ticket, folder: Path) -> None:

@@ -22,8 +22,6 @@ from typing import Any
 
 import torch
 import transformers
-from untrained.tasks import TextTask, text
-from untrained.ticket import Ticket
 
 from untrained import random
 from untrained.apply import Applied, apply
@@ -34,6 +32,8 @@ from untrained.models import build, gpt2_config
 from untrained.progress import Screen
 from untrained.recipe import Recipe, recipe
 from untrained.search import controls
+from untrained.tasks import TextTask, text
+from untrained.ticket import Ticket
 from untrained.train import History, Training, train
 
 RUN = ".run"
@@ -126,6 +126,8 @@ class _Run:
     """One run: its task, its folder and its arms."""
 
     def __init__(self, settings: Settings, output: Path, screen: Screen) -> None:
+        if output.is_dir() or not output.name:
+            raise RunError(f"{output} is a folder; name a file for the ticket: -o sotu.ticket")
         self.settings, self.output, self.screen = settings, output, screen
         self.folder = output.with_name(output.name + RUN)
         self.rules = recipe(settings.recipe)
@@ -310,7 +312,7 @@ class _Run:
     def conclude(self, arms: list[Arm], ticket: Ticket) -> dict[str, Any]:
         """Say and write the numbers, the sample and where everything is."""
         sample = generate(self.found.model, self.task.tokenizer, self.settings.prompt, tokens=300)
-        results = {
+        results: dict[str, Any] = {
             "settings": asdict(self.settings) | {"recipe": str(self.rules)},
             "versions": versions(),
             "arms": {arm.name: asdict(arm) for arm in arms},

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from untrained.random import words
-from untrained.tasks.tokenizer import Tokenizer
 
 from untrained.errors import RunError
+from untrained.random import words
+from untrained.tasks.tokenizer import Tokenizer
 
 
 @torch.inference_mode()

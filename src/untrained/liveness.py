@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from untrained.random import draw
 
 from untrained.engine import Effective, Engine, Part
 from untrained.errors import ApplyError
+from untrained.random import draw
 
 
 def check_liveness(engine: Engine, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> int:

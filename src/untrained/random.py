@@ -1,34 +1,39 @@
-"""What is the random value at this place?
+"""Which random value stands at this index?
 
-A value is a function of (seed, name, index, law) and of nothing else: not of what was drawn before,
-of the device, the number of threads, the size of the tensor, or a library's version.
+A value is a function of (seed, name, index, law) alone: not of what was drawn before, of how much
+is drawn, of threads, devices, processors or versions. So a tensor is stored as its seed, and any
+part of it can be drawn again by itself.
 
-The generator is Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011).
-A *stream* is named by a seed and a name. Of SHA-256("untrained.random.1\\0" + seed + name), where
-the seed is 8 little-endian bytes and the name UTF-8, bytes 0..7 are the key, two little-endian
-words, and bytes 8..15 the counter's words 2 and 3; its words 0 and 1 are the block's number, low
-and high. Word i of a stream is lane i % 4 of block i // 4.
+The generator is Philox4x32-10 (Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as
+1, 2, 3", SC 2011). A *stream* has a seed and a name. Let h be the SHA-256 of the bytes
 
-Element i of a tensor is numbered row-major over the logical (out, in, ...) shape:
+    "untrained.random.1", a zero byte, the seed in 8 bytes (little-endian), the name in UTF-8
 
-    signs     bit i % 32 of word i // 32: 1 is +scale, 0 is -scale
-    uniform   the top 24 bits of word i as s in [-2^23, 2^23): (2s + 1) * (bound / 2^24)
-    normal    bit 31 of word i is the sign (1 is -), bits 19..30 a cell of a table of the half
-              normal, bits 0..18 where in the cell; m is interpolated in integers between the knots
-              and the value +-(2m + 1) * (sd / 2^22)
+Read as little-endian 32-bit words, h[0:8] is the key and h[8:16] the counter's words 2 and 3; the
+counter's words 0 and 1 are the number of the block, low and high. Word i of the stream is word
+i % 4 of block i // 4. Element i of a tensor, counted row-major over its logical shape, is made of
+word i = u (32 bits), or for signs of one bit of word i // 32:
 
-All integers above are exact in float32, so that each value is rounded once, in one product.
+    signs      bit i % 32 of word i // 32: 1 is +scale, 0 is -scale
+    uniform    k * (scale / 2^24), where s is u >> 8, taken as signed 24 bits, and k = 2s + 1
+    normal     +-m * (scale / 2^48), where bit 31 of u is the sign (1 is -), bits 19 to 30 a cell c
+               of the table `data/half_normal.i32`, bits 0 to 18 a place f in the cell, and
+               m = knot[c] * 2^20 + (knot[c + 1] - knot[c]) * (2f + 1)
+
+`scale` is the law's, rounded to float32; dividing it by the power of two is exact. The integers k
+and m are exact until they are rounded to float32 (k needs no rounding) and multiplied, once. Hence
+no value is zero, and each is as likely as its negative.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, cached_property
 from importlib import resources
 from types import EllipsisType
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -36,20 +41,22 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from untrained.errors import RandomError
-from untrained.laws import Distribution, Law, Place
+from untrained.laws import Distribution, Law, Place, whole_number
 
 GENERATOR = 1
-"""The version of the map from (seed, name, index) to values; a ticket carries it."""
+"""The version of all that the docstring above says. Every ticket carries it."""
 
-Words: TypeAlias = NDArray[np.uint32]
 Index: TypeAlias = int | slice | EllipsisType
+Words: TypeAlias = NDArray[np.uint32]
+Numbers: TypeAlias = NDArray[np.int64]
+Values: TypeAlias = NDArray[np.float32]
 
-_CHUNK = 1 << 16  # elements at a time: temporaries stay in the processor's cache
-_MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
-_WEYL = (0x9E3779B9, 0xBB67AE85)
+_CHUNK = 1 << 15  # words at a time: all that a chunk needs stays in the processor's cache
+_MULTIPLIERS = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
+_WEYL = 0x9E3779B9, 0xBB67AE85
 _LOW, _HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
-_CELLS = 4096
-_TABLE_SHA256 = "bc8e7208a16df19b20c7e6b7fc0c241c679742354f5c4175791a88455f80dd1e"
+_TABLE = "half_normal.i32"
+_TABLE_SHA256 = "bfe9cafb7efa91268b4f5bcf410d788e81859e2471645110da70ef69f2f474ba"
 
 
 def draw(
@@ -61,213 +68,275 @@ def draw(
     place: Place | None = None,
     index: Index | tuple[Index, ...] | None = None,
 ) -> Tensor:
-    """Draw a tensor, or any slice of it alone.
+    """Draw a tensor, or a part of it alone.
 
     Args:
-        seed: 0 <= seed < 2**64.
-        name: the stream's name, such as `layers.3.query/weights`.
+        seed: at least 0 and below 2^64.
+        name: which stream, such as `layers.3.query/weights`; other names give independent values.
         shape: the logical shape, (out, in, ...).
         law: a law, or the name of one.
-        place: facts for the law beyond the shape.
-        index: integers and slices as in `tensor[index]`; only what they select is drawn.
+        place: what the law may know beside the shape; `Place(shape)` unless given.
+        index: integers and slices (any step), with at most one `...`, as numpy reads them. Only
+            what they select is drawn: memory is that of the part.
 
     Returns:
-        float32, on the CPU; with `index`, equal to the whole tensor at that index.
+        float32 on the CPU, contiguous; with `index`, the values of the whole tensor there.
 
     Raises:
-        RandomError: a seed, name, shape, law or index that makes no sense.
+        RandomError: a seed, name, shape, law, place or index that makes no sense.
     """
-    shape = _check_shape(shape)
-    law = Law(law) if isinstance(law, str) else law
-    distribution = law.distribution(place or Place(shape))
+    law = law if isinstance(law, Law) else Law(law)
+    whole = Place(shape)
+    if place is not None and place.shape != whole.shape:
+        raise RandomError(f"the shape is {whole.shape}, that of its place {place.shape}; give one")
+    distribution = law.distribution(place or whole)
     stream = _Stream(seed, name)
-    if index is None:
-        values = np.empty(math.prod(shape), np.float32)
-        for start in range(0, len(values), _CHUNK):
-            part = values[start : start + _CHUNK]
-            stream.fill(part, start, distribution)
-        return torch.from_numpy(values.reshape(shape))
-    places = _numbers(shape, index)
-    values = np.empty(places.shape, np.float32)
-    flat, numbers = values.reshape(-1), places.reshape(-1)
-    for start in range(0, len(flat), _CHUNK):
-        stop = start + _CHUNK
-        flat[start:stop] = stream.at(numbers[start:stop], distribution)
+    part = _select(whole.shape, index)
+    values = np.empty(part.shape, np.float32)
+    flat = values.reshape(-1)
+    chunk = _CHUNK * (32 if distribution.kind == "signs" and part.first is not None else 1)
+    for start in range(0, len(flat), chunk):
+        stop = min(start + chunk, len(flat))
+        _fill(flat[start:stop], part.numbers(start, stop), stream, distribution)
     return torch.from_numpy(values)
 
 
 def words(seed: int, name: str, start: int, stop: int) -> Words:
-    """The words `start` to `stop` of a stream, 32 random bits each.
+    """Words `start` to `stop` of a stream: 32 random bits each, as (stop - start,) uint32.
 
     Raises:
-        RandomError: a seed or name that makes no sense, or not 0 <= start <= stop.
+        RandomError: a seed or name that makes no sense, or not 0 <= start <= stop < 2^64.
     """
-    if not 0 <= start <= stop:
-        raise RandomError(f"words {start} to {stop}: start is 0 or more, stop not below it")
-    return _Stream(seed, name).words(start, stop)
+    stream = _Stream(seed, name)
+    start = whole_number(start, "the first word", least=0)
+    stop = whole_number(stop, "the end of the words", least=start, below=2**64)
+    drawn = np.empty(stop - start, np.uint32)
+    for at in range(start, stop, _CHUNK):
+        end = min(at + _CHUNK, stop)
+        drawn[at - start : end - start] = stream.run(at, end)
+    return drawn
 
 
 class _Stream:
-    """The words of one (seed, name), and the values made of them."""
+    """The words of one seed and name."""
 
     def __init__(self, seed: int, name: str) -> None:
-        if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**64:
-            raise RandomError(f"seed={seed!r}: a seed is a whole number, 0 <= seed < 2**64")
-        if not isinstance(name, str):
-            raise RandomError(f"name={name!r}: the name of a stream is text")
-        text = f"untrained.random.{GENERATOR}\0".encode()
-        digest = hashlib.sha256(text + seed.to_bytes(8, "little") + _utf8(name)).digest()
-        self.key = (int.from_bytes(digest[0:4], "little"), int.from_bytes(digest[4:8], "little"))
-        self.high = tuple(int.from_bytes(digest[i : i + 4], "little") for i in (8, 12))
+        seed = whole_number(seed, "a seed", least=0, below=2**64)
+        prefix = f"untrained.random.{GENERATOR}\0".encode()
+        digest = hashlib.sha256(prefix + seed.to_bytes(8, "little") + _utf8(name)).digest()
+        key0, key1, high0, high1 = np.frombuffer(digest[:16], "<u4").tolist()
+        self.key, self.high = (key0, key1), (high0, high1)
 
-    def words(self, start: int, stop: int) -> Words:
-        """A run of words."""
+    def run(self, start: int, stop: int) -> Words:
+        """Words `start` to `stop`."""
         first = start // 4
-        blocks = np.arange(first, -(-stop // 4), dtype=np.uint64)
-        return self.blocks(blocks).reshape(-1)[start - 4 * first : stop - 4 * first]
+        numbers = np.arange(first, -(-stop // 4), dtype=np.uint64)
+        drawn = _philox(numbers, key=self.key, high=self.high).reshape(-1)
+        return drawn[start - 4 * first : stop - 4 * first]
 
-    def blocks(self, numbers: NDArray[np.uint64]) -> Words:
-        """Philox4x32-10 of these blocks, (blocks, 4)."""
-        c0, c1 = numbers & _LOW, numbers >> _HALF
-        c2, c3 = (np.full(len(numbers), word, np.uint64) for word in self.high)
-        p0, p1 = np.empty_like(c0), np.empty_like(c0)
-        k0, k1 = self.key
-        for _ in range(10):  # in place: a round makes no array
-            np.multiply(c0, _MULTIPLIERS[0], out=p0)
-            np.multiply(c2, _MULTIPLIERS[1], out=p1)
-            np.right_shift(p1, _HALF, out=c0)
-            c0 ^= c1
-            c0 ^= np.uint64(k0)
-            np.right_shift(p0, _HALF, out=c2)
-            c2 ^= c3
-            c2 ^= np.uint64(k1)
-            np.bitwise_and(p1, _LOW, out=c1)
-            np.bitwise_and(p0, _LOW, out=c3)
-            k0, k1 = (k0 + _WEYL[0]) & 0xFFFFFFFF, (k1 + _WEYL[1]) & 0xFFFFFFFF
-        out = np.empty((len(numbers), 4), np.uint32)
-        for lane, column in enumerate((c0, c1, c2, c3)):
-            out[:, lane] = column
-        return out
+    def at(self, numbers: Numbers) -> Words:
+        """The words of these numbers; neighbours in one block compute it once."""
+        blocks = numbers // 4
+        new = np.diff(blocks, prepend=-1) != 0
+        drawn = _philox(blocks[new].astype(np.uint64), key=self.key, high=self.high)
+        return np.asarray(drawn[np.cumsum(new) - 1, numbers % 4])
 
-    def fill(self, out: NDArray[np.float32], start: int, distribution: Distribution) -> None:
-        """Write the elements from number `start` on."""
-        stop = start + len(out)
-        if distribution.kind == "constant":
-            out[:] = distribution.scale
-        elif distribution.kind == "signs":
-            first = start // 32
-            held = self.words(first, -(-stop // 32)).astype("<u4")
-            bits = np.unpackbits(held.view(np.uint8), bitorder="little")
-            _signs(bits[start - 32 * first : stop - 32 * first], distribution.scale, out)
-        else:
-            out[:] = _values(self.words(start, stop), distribution)
-
-    def at(self, numbers: NDArray[np.int64], distribution: Distribution) -> NDArray[np.float32]:
-        """The elements of these numbers, in any order."""
-        out = np.empty(len(numbers), np.float32)
-        if distribution.kind == "constant":
-            out[:] = distribution.scale
-        elif distribution.kind == "signs":
-            bits = self.pick(numbers // 32) >> (numbers % 32).astype(np.uint32) & np.uint32(1)
-            _signs(bits.astype(np.uint8), distribution.scale, out)
-        else:
-            out[:] = _values(self.pick(numbers), distribution)
-        return out
-
-    def pick(self, numbers: NDArray[np.int64]) -> Words:
-        """The words of these numbers, each block computed once."""
-        blocks, inverse = np.unique(numbers // 4, return_inverse=True)
-        return self.blocks(blocks.astype(np.uint64))[inverse, numbers % 4]
+    def of(self, numbers: range | Numbers) -> Words:
+        """The words of these numbers, a run or any."""
+        if isinstance(numbers, range):
+            return self.run(numbers.start, numbers.stop)
+        return self.at(numbers)
 
 
-def _signs(bits: NDArray[np.uint8], scale: float, out: NDArray[np.float32]) -> None:
-    np.multiply(bits, np.float32(2), out=out, casting="unsafe")
-    out -= np.float32(1)
-    out *= np.float32(scale)
+def _philox(numbers: NDArray[np.uint64], *, key: tuple[int, int], high: tuple[int, int]) -> Words:
+    """Philox4x32-10 of the counters (number, low and high; high words): (blocks, 4).
+
+    Every word stands in 64 bits, for the products. In place: to make an array costs as much again.
+    """
+    c0, c1 = numbers & _LOW, numbers >> _HALF
+    c2, c3 = (np.full_like(numbers, word) for word in high)
+    next0, next2 = np.empty_like(numbers), np.empty_like(numbers)
+    for turn in range(10):
+        key0, key1 = (np.uint64((k + turn * w) % 2**32) for k, w in zip(key, _WEYL, strict=True))
+        c0 *= _MULTIPLIERS[0]
+        c2 *= _MULTIPLIERS[1]
+        _mix(c2, c1, key0, out=next0)
+        _mix(c0, c3, key1, out=next2)
+        # The products' low halves are the new c1 and c3; what stands above, `_mix` takes off.
+        c0, c1, c2, c3, next0, next2 = next0, c2, next2, c0, c1, c3
+    blocks = np.empty((len(numbers), 4), np.uint32)
+    for lane, word in enumerate((c0, c1, c2, c3)):
+        blocks[:, lane] = word  # its low half
+    return blocks
 
 
-def _values(held: Words, distribution: Distribution) -> NDArray[np.float32]:
-    """Uniform or normal values of these words."""
-    if distribution.kind == "uniform":
-        whole = ((held.view(np.int32) >> np.int32(8)) << np.int32(1)) | np.int32(1)
-        step = distribution.scale / 2**24
+def _mix(
+    product: NDArray[np.uint64],
+    word: NDArray[np.uint64],
+    key: np.uint64,
+    *,
+    out: NDArray[np.uint64],
+) -> None:
+    """The product's high half, xor the word's low half, xor the key."""
+    np.right_shift(product, _HALF, out=out)
+    out ^= word
+    out ^= key
+    out &= _LOW
+
+
+def _fill(
+    out: Values, numbers: range | Numbers, stream: _Stream, distribution: Distribution
+) -> None:
+    """Write the elements of these numbers."""
+    scale = np.float32(distribution.scale)
+    match distribution.kind:
+        case "constant":
+            out.fill(scale)
+        case "signs":
+            _fill_signs(out, numbers, stream, scale)
+        case "uniform":
+            _fill_uniform(out, stream.of(numbers), scale)
+        case "normal":
+            _fill_normal(out, stream.of(numbers), scale)
+
+
+def _fill_signs(out: Values, numbers: range | Numbers, stream: _Stream, scale: np.float32) -> None:
+    """Bits as signs; eight at a time where they are neighbours."""
+    if isinstance(numbers, range):
+        first = numbers.start // 32
+        drawn = stream.run(first, -(-numbers.stop // 32)).astype("<u4", copy=False).view(np.uint8)
+        eights = np.take(_signs_of_bytes() * scale, drawn, axis=0).reshape(-1)
+        out[:] = eights[numbers.start - 32 * first : numbers.stop - 32 * first]
     else:
-        whole = _half_normal(held)
-        step = distribution.scale / 2**22
-    return whole.astype(np.float32) * np.float32(step)
+        bits = stream.at(numbers // 32) >> (numbers % 32).astype(np.uint32) & np.uint32(1)
+        out[:] = np.where(bits, scale, -scale)
 
 
-def _half_normal(held: Words) -> NDArray[np.int32]:
-    """+-(2m + 1), m by interpolation in the table of the half normal, in units of sd / 2^21."""
-    knots, steps = _table()
-    cell = (held >> np.uint32(19)) & np.uint32(_CELLS - 1)
-    within = (held & np.uint32(2**19 - 1)).astype(np.int64)
-    m = knots[cell] + ((steps[cell] * within) >> 19)
-    odd = (2 * m + 1).astype(np.int32)
-    sign = (held >> np.uint32(31)).astype(np.int32)
-    return (odd ^ -sign) + sign
+def _fill_uniform(out: Values, drawn: Words, scale: np.float32) -> None:
+    """Odd integers k, symmetric around 0, times a step."""
+    odd = drawn.view(np.int32)
+    odd >>= 7
+    odd |= 1  # with the line above, 2 * (u >> 8) + 1
+    out[:] = odd
+    out *= scale * np.float32(2.0**-24)
+
+
+def _fill_normal(out: Values, drawn: Words, scale: np.float32) -> None:
+    """Interpolate between the knots of the half normal, in integers; then scale and sign."""
+    knots, widths = _table()
+    cell = ((drawn >> np.uint32(19)) & np.uint32(4095)).astype(np.intp)
+    value = (((drawn << np.uint32(1)) & np.uint32(2**20 - 1)) | np.uint32(1)).astype(np.int64)
+    value *= widths[cell]
+    value += knots[cell]
+    out[:] = value
+    out *= scale * np.float32(2.0**-48)
+    bits = out.view(np.uint32)
+    bits |= drawn & np.uint32(1 << 31)  # a float32 has its sign there too
 
 
 @cache
-def _table() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The knots of the half normal's cells, and the step to the next."""
-    data = resources.files("untrained.data").joinpath("half_normal.i32").read_bytes()
+def _table() -> tuple[Numbers, Numbers]:
+    """The cells of the half normal: where each begins, in sd / 2^48, its width, in sd / 2^28.
+
+    Raises:
+        RandomError: the file is not the one that belongs to this generator.
+    """
+    data = (resources.files("untrained") / "data" / _TABLE).read_bytes()
     if (found := hashlib.sha256(data).hexdigest()) != _TABLE_SHA256:
         raise RandomError(
-            f"the table of the normal law is damaged ({found[:8]} instead of {_TABLE_SHA256[:8]}); "
-            "install untrained again"
+            f"the normal table {_TABLE} has SHA-256 {found[:8]}..., this version was made with "
+            f"{_TABLE_SHA256[:8]}...: the installation is damaged; install untrained again"
         )
     knots = np.frombuffer(data, "<i4").astype(np.int64)
-    return knots[:-1], np.diff(knots)
+    return knots[:-1] << 20, np.diff(knots)
 
 
-def _check_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
-    sizes = tuple(shape)
-    if not all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in sizes):
-        raise RandomError(f"shape={shape!r}: a shape is whole numbers, 0 or more")
-    if math.prod(sizes) >= 2**62:
-        raise RandomError(f"shape={shape!r} has more elements than can be numbered")
-    return sizes
+@cache
+def _signs_of_bytes() -> Values:
+    """The eight signs that a byte stands for, lowest bit first: (256, 8)."""
+    bits = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little")
+    return 2 * bits.astype(np.float32) - 1
 
 
-def _numbers(shape: tuple[int, ...], index: Index | tuple[Index, ...]) -> NDArray[np.int64]:
-    """The row-major numbers of the elements that an index selects, in the shape it gives."""
-    given = index if isinstance(index, tuple) else (index,)
-    numbers: Any = np.int64(0)
-    kept = 0
-    for axis, part in enumerate(_spelled_out(given, len(shape), shape)):
-        stride = math.prod(shape[axis + 1 :])
-        if isinstance(part, slice):
-            along = np.arange(*part.indices(shape[axis]), dtype=np.int64)
-            numbers = numbers[..., None] + along * stride if kept else numbers + along * stride
-            kept += 1
-        else:
-            numbers = numbers + _position(part, shape[axis], axis) * stride
-    return np.asarray(numbers, np.int64)
+@dataclass(frozen=True)
+class _Part:
+    """What an index selects of a tensor."""
+
+    ranges: tuple[range, ...]
+    """The positions selected along each axis of the tensor."""
+
+    strides: tuple[int, ...]
+    """By how much a step along each axis raises the number of an element."""
+
+    shape: tuple[int, ...]
+    """The shape selected; where the index has an integer, the axis is gone."""
+
+    def numbers(self, start: int, stop: int) -> range | Numbers:
+        """The numbers of the selected elements `start` to `stop`: a range if they are a run."""
+        if self.first is not None:
+            return range(self.first + start, self.first + stop)
+        rest, numbers = np.arange(start, stop), np.zeros(stop - start, np.int64)
+        for along, stride in zip(reversed(self.ranges), reversed(self.strides), strict=True):
+            rest, place = np.divmod(rest, len(along))
+            numbers += (along.start + place * along.step) * stride
+        return numbers
+
+    @cached_property
+    def first(self) -> int | None:
+        """The first number where all are one run: they only grow, and by their count in all."""
+        if 0 in self.shape:
+            return None
+        ends = list(zip(self.ranges, self.strides, strict=True))
+        first = sum(along[0] * stride for along, stride in ends)
+        last = sum(along[-1] * stride for along, stride in ends)
+        growing = all(along.step > 0 for along in self.ranges)
+        return first if growing and last - first + 1 == math.prod(self.shape) else None
 
 
-def _spelled_out(
-    given: tuple[Index, ...], axes: int, shape: tuple[int, ...]
-) -> Iterator[int | slice]:
-    """One integer or slice per axis, an ellipsis replaced by what it stands for."""
-    if given.count(...) > 1 or len(given) - given.count(...) > axes:
-        raise RandomError(f"index {given} does not fit the shape {shape}")
-    missing = [slice(None)] * (axes - len(given) + given.count(...))
-    at = given.index(...) if ... in given else len(given)
-    for part in (*given[:at], *missing, *given[at + 1 :]):
-        if not isinstance(part, int | slice) or isinstance(part, bool):
-            raise RandomError(f"index {part!r}: an index is integers, slices and one ellipsis")
-        yield part
+def _select(shape: tuple[int, ...], index: Index | tuple[Index, ...] | None) -> _Part:
+    """What an index selects of a shape; None selects all.
+
+    Raises:
+        RandomError: an index that does not fit the shape.
+    """
+    spelled = _spell_out(... if index is None else index, shape)
+    ranges = tuple(_along(at, shape, axis) for axis, at in enumerate(spelled))
+    return _Part(
+        ranges=ranges,
+        strides=tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape))),
+        shape=tuple(len(r) for r, at in zip(ranges, spelled, strict=True) if isinstance(at, slice)),
+    )
 
 
-def _position(part: int, size: int, axis: int) -> int:
-    if not -size <= part < size:
-        raise RandomError(f"index {part} is outside axis {axis}, of size {size}")
-    return part % size
+def _spell_out(index: object, shape: tuple[int, ...]) -> list[object]:
+    """One entry for every axis: what is not written selects all."""
+    given = list(index) if isinstance(index, tuple) else [index]
+    dots = [at for at, entry in enumerate(given) if entry is Ellipsis]
+    if len(dots) > 1 or len(given) - len(dots) > len(shape):
+        raise RandomError(
+            f"index {index!r} does not fit shape {shape}: it has an entry an axis, and one ... at "
+            "most"
+        )
+    at = dots[0] if dots else len(given)
+    rest = [slice(None)] * (len(shape) - len(given) + len(dots))
+    return [*given[:at], *rest, *given[at + 1 :]]
+
+
+def _along(at: object, shape: tuple[int, ...], axis: int) -> range:
+    """The positions that one entry of an index selects along its axis."""
+    size = shape[axis]
+    if isinstance(at, slice):
+        try:
+            return range(size)[at]
+        except (TypeError, ValueError) as error:
+            raise RandomError(f"index {at!r} at axis {axis} of shape {shape}: {error}") from None
+    first = whole_number(at, f"an index at axis {axis} of shape {shape}", least=-size, below=size)
+    return range(first % size, first % size + 1)
 
 
 def _utf8(name: str) -> bytes:
+    """The bytes of a stream's name, as they are: no Unicode form is preferred."""
     try:
-        return name.encode()
-    except UnicodeEncodeError:
-        raise RandomError(f"name={name!r} is not text that UTF-8 can hold") from None
+        return str.encode(name, "utf-8")
+    except (TypeError, UnicodeEncodeError):
+        raise RandomError(f"{name!r}: the name of a stream is text that UTF-8 can hold") from None

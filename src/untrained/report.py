@@ -32,13 +32,10 @@ class Row:
         constant = isinstance(state, Frozen) and law is not None and law.name in ("ones", "zeros")
         weights = 0 if constant else prod(slot.shape)
         if kept is None:
-            kept = kept_count(state.keep, weights) if _sparse(state) and weights else weights
+            share = state.keep if isinstance(state, Frozen) else 1.0
+            kept = kept_count(share, weights) if weights else 0
         name = "bias" if slot.kind == "bias" else slot.path[0] if slot.path[0] == "norm" else None
         return cls(name or slot.component, state, 1, weights, kept)
-
-
-def _sparse(state: State) -> bool:
-    return isinstance(state, Frozen) and state.keep < 1
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,11 @@ seed gives a whole model and any tensor of it can be drawn again alone. Streams:
 from __future__ import annotations
 
 from torch import Tensor
-from untrained.laws import Law, Place
-from untrained.random import draw
 
 from untrained.components import Slot
 from untrained.errors import RecipeError
+from untrained.laws import Law, Place
+from untrained.random import draw
 from untrained.select import kept_count, top_mask
 from untrained.states import Frozen, Masked, State
 

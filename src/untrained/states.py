@@ -13,9 +13,8 @@ import math
 from dataclasses import dataclass, fields
 from typing import ClassVar, Literal, TypeAlias
 
-from untrained.laws import LAWS, Law
-
 from untrained.errors import RecipeError
+from untrained.laws import LAWS, Law
 
 By: TypeAlias = Literal["magnitude", "value"]
 Scope: TypeAlias = Literal["tensor", "layer", "global", "erk"]

@@ -18,11 +18,11 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor
 from torch.nn import functional as F
-from untrained.tasks import TextTask
 
 from untrained.apply import Applied
 from untrained.checkpoint import load_checkpoint, save_checkpoint
 from untrained.errors import RunError
+from untrained.tasks import TextTask
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
-from untrained.laws import Law
 
 from models import mlp
 from untrained.errors import RecipeError
+from untrained.laws import Law
 from untrained.layouts import modules
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from models import tiny_gpt2
 
+from models import tiny_gpt2
 from untrained.apply import apply
 from untrained.recipe import recipe
 from untrained.search import controls

@@ -13,10 +13,10 @@ from typing import Any
 
 from torch import nn
 from transformers import GPT2Model
-from untrained.laws import Law
 
 from untrained.components import Slot
 from untrained.errors import RecipeError
+from untrained.laws import Law
 from untrained.layouts.layout import Layout
 from untrained.layouts.modules import rest
 

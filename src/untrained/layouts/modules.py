@@ -14,10 +14,10 @@ from collections.abc import Iterator, Mapping
 
 from torch import nn
 from transformers.pytorch_utils import Conv1D
-from untrained.laws import Law
 
 from untrained.components import Kind, Slot
 from untrained.errors import RecipeError
+from untrained.laws import Law
 from untrained.layouts.layout import Layout
 
 _NORMS = (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.modules.batchnorm._BatchNorm)

@@ -12,10 +12,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from untrained.tasks import TextTask
-
 from untrained.apply import Applied
 from untrained.errors import RunError
+from untrained.tasks import TextTask
 from untrained.train import History, Training, Watch, train
 
 

@@ -13,22 +13,32 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
-import transformers
 from accelerate import init_empty_weights
 from torch import nn
+from transformers import (
+    GPT2Config,
+    GPT2ForQuestionAnswering,
+    GPT2ForSequenceClassification,
+    GPT2ForTokenClassification,
+    GPT2LMHeadModel,
+    GPT2Model,
+)
 
 from untrained.errors import TicketError
 from untrained.ticket.fields import Fields
 
 Config: TypeAlias = Mapping[str, Any]
 
-CLASSES = (
-    "GPT2LMHeadModel",
-    "GPT2Model",
-    "GPT2ForSequenceClassification",
-    "GPT2ForTokenClassification",
-    "GPT2ForQuestionAnswering",
-)
+CLASSES: dict[str, type[nn.Module]] = {
+    made.__name__: made
+    for made in (
+        GPT2LMHeadModel,
+        GPT2Model,
+        GPT2ForSequenceClassification,
+        GPT2ForTokenClassification,
+        GPT2ForQuestionAnswering,
+    )
+}
 """The Hugging Face classes that are made again from a ticket alone."""
 
 _LABELLED = ("GPT2ForSequenceClassification", "GPT2ForTokenClassification")
@@ -163,7 +173,7 @@ class Architecture:
     def of(cls, model: nn.Module) -> Architecture:
         """Describe a model."""
         name = type(model).__qualname__
-        if name not in CLASSES or type(model) is not getattr(transformers, name):
+        if type(model) is not CLASSES.get(name):
             return cls("module", name)
         settings: Any = model.config
         config = {key: getattr(settings, key) for key in _GPT2}
@@ -242,13 +252,10 @@ class Architecture:
             labels["id2label"] = dict(enumerate(self.labels))
             labels["label2id"] = {label: number for number, label in enumerate(self.labels)}
         try:
-            config = transformers.GPT2Config(
-                **self.config, **labels, attn_implementation=self.attention
-            )
-            model: nn.Module = getattr(transformers, self.name)(config)
+            config = GPT2Config(**self.config, **labels, attn_implementation=self.attention)
+            return CLASSES[self.name](config)
         except Exception as reason:  # whatever the library says of numbers that do not fit
             raise TicketError(f"the configuration makes no {self.name}: {reason}") from reason
-        return model
 
 
 def check_size(tensors: Iterable[torch.Tensor], limit: int, what: str) -> None:

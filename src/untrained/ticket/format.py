@@ -83,19 +83,13 @@ def encode(header: Mapping[str, Any], sections: Sequence[Section]) -> bytes:
     """Write a file into memory; the same content gives the same bytes.
 
     Raises:
-        TicketError: a header above the limit.
+        TicketError: a header above the limit, or with values that JSON does not have.
     """
     table, offset = [], 0
     for section in sections:
         table.append(section.entry(offset))
         offset += _aligned(len(section.data))
-    text = json.dumps(
-        {**header, "sections": table},
-        ensure_ascii=False,
-        allow_nan=False,
-        sort_keys=True,
-        separators=(",", ":"),
-    ).encode()
+    text = _print({**header, "sections": table})
     _check_header_size(len(text))
     size = _PRELUDE.size + _aligned(len(text)) + offset
     digest = hashlib.sha256(text).digest()
@@ -258,6 +252,16 @@ def _check_table(entries: Sequence[_Entry], room: int) -> None:
     keys = [(KINDS.index(entry.kind), entry.name) for entry in entries]
     if len(set(keys)) < len(keys) or keys != sorted(keys, key=lambda key: key[0]):
         raise TicketError(f"a section comes twice, or not in the order {', '.join(KINDS)}")
+
+
+def _print(header: Mapping[str, Any]) -> bytes:
+    """JSON in one form only."""
+    try:
+        return json.dumps(
+            header, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
+        ).encode()
+    except (TypeError, ValueError) as reason:
+        raise TicketError(f"the header cannot be written as JSON: {reason}") from reason
 
 
 def _parse(text: bytes) -> object:

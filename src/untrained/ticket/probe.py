@@ -14,6 +14,7 @@ import safetensors.torch
 import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from untrained.errors import TicketError
 from untrained.files import write_atomic
@@ -56,22 +57,22 @@ def check_probe(model: nn.Module, path: Path) -> str:
 
 
 def _logits(model: nn.Module, inputs: Tensor) -> Tensor:
-    training = model.training
-    held = next(model.parameters(), inputs).device
-    name = "input_ids" if hasattr(model, "config") else None
+    modes = [(module, module.training) for module in model.modules()]
+    fed = inputs.to(next(model.parameters(), inputs).device)
     try:
+        model.eval()
         with torch.inference_mode():
-            model.eval()
-            fed = inputs.to(held)
-            output: Any = model(**{name: fed}) if name else model(fed)
+            language = isinstance(model, PreTrainedModel)
+            output: Any = model(input_ids=fed) if language else model(fed)
     except (RuntimeError, ValueError, TypeError, IndexError) as reason:
         raise TicketError(
             f"the model does not take inputs of {tuple(inputs.shape)}, {inputs.dtype}: {reason}"
         ) from reason
     finally:
-        model.train(training)
-    logits: Tensor = output if isinstance(output, Tensor) else output[0]
-    return logits.cpu().clone()
+        for module, training in modes:
+            module.training = training
+    logits: Tensor = (output if isinstance(output, Tensor) else output[0]).cpu().clone()
+    return logits
 
 
 def _make_up(model: nn.Module) -> Tensor:

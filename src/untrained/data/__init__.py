@@ -1,1 +1,0 @@
-"""Tables that ship with the library."""
