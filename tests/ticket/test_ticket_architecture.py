@@ -112,7 +112,7 @@ def test_a_subclass_is_only_named() -> None:
 
 
 def test_an_activation_with_its_own_code_is_refused() -> None:
-    with pytest.raises(TicketError, match="activation_function is xielu, not one of gelu"):
+    with pytest.raises(TicketError, match="activation_function is 'xielu', not one of gelu"):
         Architecture.of(GPT2LMHeadModel(GPT2Config(**SMALL, activation_function="xielu")))
 
 

@@ -8,7 +8,9 @@ looked up or run. Any other module is named only: whoever loads its ticket bring
 from __future__ import annotations
 
 import math
+import reprlib
 from collections.abc import Callable, Iterable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
@@ -154,10 +156,10 @@ class Architecture:
             there = "holds" if differ[0] in self.config else "lacks"
             raise TicketError(f"the configuration {there} {differ[0][:80]!r}")
         for key, kind in _GPT2.items():
-            if not kind.holds(self.config[key]):
-                raise TicketError(
-                    f"the configuration's {key} is {str(self.config[key])[:80]}, not {kind.text}"
-                )
+            value = self.config[key]
+            if not kind.holds(value):
+                said = reprlib.repr(value)
+                raise TicketError(f"the configuration's {key} is {said}, not {kind.text}")
 
     def __str__(self) -> str:
         return f"{self.name} ({self.library})"
@@ -176,7 +178,7 @@ class Architecture:
         if type(model) is not CLASSES.get(name):
             return cls("module", name)
         settings: Any = model.config
-        config = {key: getattr(settings, key) for key in _GPT2}
+        config = {key: deepcopy(getattr(settings, key)) for key in _GPT2}
         attention = settings._attn_implementation
         labels = settings.id2label if name in _LABELLED else {}
         return cls(
@@ -184,7 +186,7 @@ class Architecture:
             name,
             config,
             attention if attention in _ATTENTION else None,
-            tuple(labels[number] for number in range(len(labels))),
+            tuple(str(labels.get(number)) for number in range(len(labels))),
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -192,7 +194,8 @@ class Architecture:
         held: dict[str, Any] = {"library": self.library, "class": self.name}
         if self.alone:
             held |= {"config": dict(self.config), "attention": self.attention}
-        return held | ({"labels": list(self.labels)} if self.name in _LABELLED else {})
+            held |= {"labels": list(self.labels)} if self.name in _LABELLED else {}
+        return held
 
     @classmethod
     def read(cls, fields: Fields) -> Architecture:
@@ -252,7 +255,8 @@ class Architecture:
             labels["id2label"] = dict(enumerate(self.labels))
             labels["label2id"] = {label: number for number, label in enumerate(self.labels)}
         try:
-            config = GPT2Config(**self.config, **labels, attn_implementation=self.attention)
+            settings = deepcopy(dict(self.config)) | labels
+            config = GPT2Config(**settings, attn_implementation=self.attention)
             return CLASSES[self.name](config)
         except Exception as reason:  # whatever the library says of numbers that do not fit
             raise TicketError(f"the configuration makes no {self.name}: {reason}") from reason

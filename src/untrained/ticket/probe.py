@@ -71,17 +71,17 @@ def _logits(model: nn.Module, inputs: Tensor) -> Tensor:
     finally:
         for module, training in modes:
             module.training = training
-    logits: Tensor = (output if isinstance(output, Tensor) else output[0]).cpu().clone()
-    return logits
+    logits: Tensor = output if isinstance(output, Tensor) else output[0]
+    return logits.cpu().clone()
 
 
 def _make_up(model: nn.Module) -> Tensor:
     """Two sequences of tokens, the same on every call."""
     config: Any = getattr(model, "config", None)
-    if not hasattr(config, "vocab_size"):
+    if not hasattr(config, "vocab_size") or not hasattr(config, "max_position_embeddings"):
         raise TicketError(f"{type(model).__name__} has no vocabulary; pass input_ids")
-    length = min(64, getattr(config, "max_position_embeddings", 64))
-    return (torch.arange(2 * length) * 7919 % config.vocab_size).reshape(2, length)
+    vocabulary, length = int(config.vocab_size), min(64, int(config.max_position_embeddings))
+    return (torch.arange(2 * length) * 7919 % vocabulary).reshape(2, length)
 
 
 def _here() -> dict[str, str]:
