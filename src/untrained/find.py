@@ -181,6 +181,11 @@ class _Run:
         checked = applied.check_liveness()
         self.screen.say(f"liveness: {checked} masked tensors checked, each bit flipped was seen")
         self.screen.say(str(self.task))
+        if not applied.trained() and self.settings.training.lr != Training.lr:
+            self.screen.say(
+                f"lr={self.settings.training.lr:g} has no effect on the search, which trains no "
+                "weight; controls have learning rates of their own"
+            )
         applied.release()
 
     def applied(self, rules: Recipe) -> Applied:

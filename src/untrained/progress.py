@@ -55,10 +55,12 @@ class Screen:
             TimeRemainingColumn(compact=True),
         )
         with Progress(*columns, console=self.console) as bars:
-            bar = bars.add_task(name, total=steps, numbers="")
 
             def watch(step: int, history: History) -> None:
-                bars.update(bar, completed=step, numbers=_numbers(history))
+                # Not before: a run that was finished earlier takes no step, and shows no bar.
+                if not bars.task_ids:
+                    bars.add_task(name, total=steps, numbers="")
+                bars.update(bars.task_ids[0], completed=step, numbers=_numbers(history))
 
             yield watch
 

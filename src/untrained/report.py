@@ -83,17 +83,16 @@ def merge(rows: Iterable[Row]) -> list[Row]:
 
 
 def report(title: str, rows: Iterable[Row]) -> str:
-    """A table that fits a terminal, and the totals."""
+    """The components under the state that they are in, and the totals."""
     rows = merge(rows)
-    total = count(rows)
     width = max([len(row.component) for row in rows] + [9])
-    state = max([len(str(row.state)) for row in rows] + [5])
-    lines = [title, f"{'component':{width}}  {'state':{state}}  tensors      weights         kept"]
-    lines += [
-        f"{row.component:{width}}  {row.state!s:{state}}  {row.tensors:7,}  {row.weights:11,}"
-        + (f"  {row.kept:11,}" if row.kept != row.weights else "")
-        for row in rows
-    ]
+    lines = [title, f"  {'component':{width}}  tensors        weights           kept"]
+    for state in dict.fromkeys(row.state for row in rows):
+        lines.append(str(state))
+        for row in (row for row in rows if row.state == state):
+            kept = f"  {row.kept:13,}" if row.kept != row.weights else ""
+            lines.append(f"  {row.component:{width}}  {row.tensors:7,}  {row.weights:13,}{kept}")
+    total = count(rows)
     lines.append(
         f"{total.trained:,} trained, {total.frozen:,} frozen, "
         f"{total.masked:,} masked ({total.kept:,} kept)"
