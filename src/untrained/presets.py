@@ -21,7 +21,7 @@ PRESETS: dict[str, Settings] = {
         model="gpt2-nano",
         length=64,
         training=Training(steps=800, batch=32, scores_lr=1e-2),
-        dense_lrs=(8e-3,),
+        dense_lrs=(4e-3, 8e-3),
         embeddings_lrs=(1e-2,),
         tokens=262_144,
     ),
