@@ -38,6 +38,7 @@ from untrained.select import effective_weight, select, top_mask
 from untrained.states import Frozen, Masked, Trained
 from untrained.ticket import Ticket
 from untrained.train import History, Training, train
+from untrained.trainer import SearchCallback
 
 __version__ = "0.1.0"
 
@@ -59,6 +60,7 @@ __all__ = [
     "Recipe",
     "RecipeError",
     "RunError",
+    "SearchCallback",
     "Ticket",
     "TicketError",
     "Trained",

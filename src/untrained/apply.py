@@ -7,7 +7,6 @@ learned beside it.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,15 +15,16 @@ import torch
 from torch import Tensor, nn
 
 from untrained.components import Slot
-from untrained.engine import Effective, Engine, Part, guarded, release
+from untrained.engine import Effective, Engine, Part, guarded, release, require_same
 from untrained.errors import ApplyError, RecipeError
 from untrained.layouts import Layout, layout_of
 from untrained.liveness import check_liveness
 from untrained.masks import Mask
+from untrained.optimizer import attach
 from untrained.recipe import Recipe, recipe
 from untrained.report import Row, report
 from untrained.source import draw_mask, draw_scores, draw_weights, shared_role
-from untrained.states import Frozen, State, Trained
+from untrained.states import Frozen, Masked, State, Trained
 
 
 @dataclass(eq=False)
@@ -57,6 +57,11 @@ class Applied:
         """The scores: role -> float32, logical (out, in), views of what the optimiser moves."""
         return {part.slot.role: part.scores for part in self.engine.masked}
 
+    @property
+    def identity(self) -> dict[str, str | int]:
+        """What search this is: latents of another recipe or seed mean nothing here."""
+        return {"recipe": str(self.recipe), "seed": self.seed}
+
     def trained(self) -> dict[str, nn.Parameter]:
         """The ordinary trained parameters of the model, by their names in it."""
         named = self.model.named_parameters()
@@ -80,6 +85,7 @@ class Applied:
         *,
         lr: float,
         scores_lr: float | None = None,
+        allow_unused: bool = False,
         **settings: Any,
     ) -> torch.optim.Optimizer:
         """Build an optimiser over all that is learned, with pull and push around its step.
@@ -88,16 +94,22 @@ class Applied:
             make: an optimiser's class.
             lr: the learning rate of trained tensors, and of scores if `scores_lr` is not given.
             scores_lr: the learning rate of scores.
+            allow_unused: whether a step may find latents that no gradient has reached, as in a
+                model that leaves some layers out.
             settings: further settings of the optimiser. Weight decay acts on trained tensors
                 only: on scores it would shrink what ranks them.
+
+        The latents travel in the optimiser's `state_dict`, so saving and loading it saves and
+        loads the search. A step uses the gradients of the latents up.
 
         Raises:
             ApplyError: nothing is learned, or an optimiser that evaluates its loss itself.
         """
         if make is torch.optim.LBFGS:
             raise ApplyError("LBFGS evaluates the loss itself, between pull and push; use AdamW")
-        scores = [p.latent for p in self.engine.masked]
-        trained = [p for n, p in self.latents().items() if n not in self.scores]
+        learned, masked = self.latents(), self.scores.keys()
+        scores = [latent for name, latent in learned.items() if name in masked]
+        trained = [latent for name, latent in learned.items() if name not in masked]
         groups: list[dict[str, Any]] = [{"params": trained}] if trained else []
         if scores:
             groups.append({"params": scores, "lr": scores_lr or lr, "weight_decay": 0.0})
@@ -106,7 +118,7 @@ class Applied:
                 f"nothing is learned under {self.recipe}; there is nothing to optimise"
             )
         optimizer: torch.optim.Optimizer = make(groups, lr=lr, **settings)
-        _attach(self.engine, optimizer)
+        attach(self.engine, optimizer, identity=self.identity, allow_unused=allow_unused)
         return optimizer
 
     def pull(self) -> None:
@@ -128,13 +140,9 @@ class Applied:
             ApplyError: names or shapes that are not this model's.
         """
         latents = self.latents()
-        if extra := sorted(latents.keys() ^ state.keys()):
-            raise ApplyError(f"the state is of another recipe or model: {', '.join(extra[:5])}")
+        require_same(latents, state)
         with torch.no_grad():
             for name, tensor in latents.items():
-                if tensor.shape != state[name].shape:
-                    was, now = tuple(state[name].shape), tuple(tensor.shape)
-                    raise ApplyError(f"{name} is {was} in the state and {now} in the model")
                 tensor.copy_(state[name])
         self.push()
 
@@ -203,6 +211,7 @@ def apply(
         RecipeError: the recipe does not fit the model.
         ApplyError: the model is under a recipe already.
     """
+    _refuse_wrapped(model)
     for name, parameter in model.named_parameters():
         if guarded(parameter):
             raise ApplyError(
@@ -218,6 +227,16 @@ def apply(
         if (effective := builder.build(parameter, {slot: states[slot] for slot in slots}))
     ]
     return Applied(model, rules, seed, layout, states, Engine(model, tensors))
+
+
+def _refuse_wrapped(model: nn.Module) -> None:
+    """A wrapper holds what its model was when it was wrapped, so `apply` comes first."""
+    parallel = (nn.DataParallel, nn.parallel.DistributedDataParallel)
+    if isinstance(model, parallel) or hasattr(model, "_orig_mod"):
+        raise ApplyError(
+            f"{type(model).__name__} is a wrapper around a model; apply() before wrapping or "
+            "compiling, then wrap applied.model"
+        )
 
 
 def _by_tensor(model: nn.Module, layout: Layout) -> Iterator[tuple[nn.Parameter, list[Slot]]]:
@@ -237,6 +256,7 @@ class _Builder:
         self.seed = seed
         self.layers = layers
         self.shared: dict[str, Tensor] = {}
+        self.shared_scores: dict[str, nn.Parameter] = {}
 
     def build(self, parameter: nn.Parameter, states: dict[Slot, State]) -> Effective | None:
         """Fill a tensor; returns what rebuilds it, or None if it is all trained or all frozen."""
@@ -259,8 +279,19 @@ class _Builder:
             mask = draw_mask(slot, state, seed=self.seed)
             on = None if mask is None else slot.logical(mask).to(held.device)
             return Part(slot, state, weights, mask=on)
-        scores = draw_scores(slot, state, seed=self.seed, layers=self.layers)
-        return Part(slot, state, weights, _latent(slot.logical(scores).to(held.device)))
+        return Part(slot, state, weights, self.scores(slot, state, held.device))
+
+    def scores(self, slot: Slot, state: Masked, device: torch.device) -> nn.Parameter:
+        """The first scores, those of another layer if the layers share them."""
+        share = state.share_scores == "layers" and slot.layer is not None
+        key = f"{shared_role(slot)} {state} {slot.shape}"
+        if share and key in self.shared_scores:
+            return self.shared_scores[key]
+        drawn = draw_scores(slot, state, seed=self.seed, layers=self.layers)
+        latent = _latent(slot.logical(drawn).to(device))
+        if share:
+            self.shared_scores[key] = latent
+        return latent
 
     def weights(self, slot: Slot, state: State, held: Tensor) -> Tensor:
         """The random weights, from the store if another layer has drawn them."""
@@ -303,23 +334,3 @@ def _frozen_value(slot: Slot, state: Frozen, seed: int, layers: int) -> Tensor |
     weights = draw_weights(slot, state, seed=seed, layers=layers)
     mask = draw_mask(slot, state, seed=seed)
     return weights if weights is None or mask is None else weights * mask
-
-
-def _attach(engine: Engine, optimizer: torch.optim.Optimizer) -> None:
-    """Make an optimiser pull before its step and push after it."""
-
-    def before(_: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if kwargs.get("closure") is not None or any(callable(arg) for arg in args):
-            raise ApplyError("step(closure) evaluates the loss between pull and push; call step()")
-        engine.pull()
-
-    optimizer.register_step_pre_hook(before)
-    optimizer.register_step_post_hook(lambda *_: engine.push())
-    plain = optimizer.zero_grad
-
-    @functools.wraps(plain)
-    def zero_grad(set_to_none: bool = True) -> None:
-        plain(set_to_none)
-        engine.clear()
-
-    optimizer.zero_grad = zero_grad  # type: ignore[method-assign]

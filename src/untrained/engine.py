@@ -42,7 +42,8 @@ class Part:
     """The random weights W, float32; held once by all parts that share them. None if trained."""
 
     latent: nn.Parameter | None = None
-    """What is learned, float32: scores if masked, values if trained, None if frozen."""
+    """What is learned, float32: scores if masked, values if trained, None if frozen. Parts that
+    share their scores hold one; tiled scores are one block of them."""
 
     mask: Tensor | None = None
     """The mask in force, bool; None where nothing is masked."""
@@ -53,9 +54,27 @@ class Part:
 
     @property
     def scores(self) -> Tensor:
-        """The scores in logical form, a view of the latent."""
+        """The scores in logical form, a view of the latent; one block of them if tiled."""
         assert self.masked and self.latent is not None
         return self.slot.logical(self.latent.detach())
+
+    def tiled(self, block: Tensor) -> Tensor:
+        """A logical tensor of the slot's shape, from the block of it that the scores cover."""
+        assert isinstance(self.state, Masked)
+        rows, columns = self.state.tile_rows, self.state.tile_columns
+        if rows == columns == 1:
+            return block
+        return block.repeat(rows, columns, *[1] * (block.dim() - 2))
+
+    def untiled(self, whole: Tensor) -> Tensor:
+        """The sum over the tiles: what `tiled` does to a gradient on its way back."""
+        assert isinstance(self.state, Masked)
+        rows, columns = self.state.tile_rows, self.state.tile_columns
+        if rows == columns == 1:
+            return whole
+        out, inputs, *more = whole.shape
+        tiles = whole.reshape(rows, out // rows, columns, inputs // columns, *more)
+        return tiles.sum(dim=(0, 2))
 
     def value(self) -> Tensor:
         """This part of E: W * mask, W, or the trained latent."""
@@ -79,7 +98,10 @@ class Part:
         g = gradient.to(torch.float32)
         if isinstance(self.state, Masked):
             assert self.weights is not None
-            g = score_gradient(self.latent.detach(), self.weights, g, by=self.state.by)
+            scores, weights, g = self.tiled(self.scores), *map(self.slot.logical, (self.weights, g))
+            g = self.slot.logical(
+                self.untiled(score_gradient(scores, weights, g, by=self.state.by))
+            )
         if self.latent.grad is None:
             self.latent.grad = g.contiguous() if g is not gradient else g.clone()
         else:
@@ -100,12 +122,21 @@ class Effective:
 
     def __post_init__(self) -> None:
         self.form = _describe(self.parameter)
+        self.version = self.parameter._version
 
     def write(self) -> None:
         """Rebuild E from its parts, in place."""
         with torch.no_grad():
             for part in self.parts:
                 part.slot.stored(self.parameter).copy_(part.value())
+        self.version = self.parameter._version
+
+    def unwritten(self) -> bool:
+        """Whether E is as the last `write` left it. Asks the version counter, and only if that
+        has moved the values: a checkpoint of this very search may have been loaded into E."""
+        if self.parameter._version != self.version and self.intact():
+            self.version = self.parameter._version
+        return self.parameter._version == self.version
 
     def intact(self) -> bool:
         """Whether E still holds exactly what its parts say."""
@@ -140,8 +171,15 @@ class Engine:
         return [part for part in self.parts if part.masked]
 
     def latents(self) -> dict[str, nn.Parameter]:
-        """Everything learned beside the model: role -> scores or values."""
-        return {p.slot.role: p.latent for p in self.parts if p.latent is not None}
+        """Everything learned beside the model: role -> scores or values.
+
+        Scores that several layers share go by the role of the first of them.
+        """
+        named: dict[int, tuple[str, nn.Parameter]] = {}
+        for part in self.parts:
+            if part.latent is not None:
+                named.setdefault(id(part.latent), (part.slot.role, part.latent))
+        return dict(named.values())
 
     def push(self) -> None:
         """Select every mask from its scores and rebuild every E."""
@@ -151,9 +189,13 @@ class Engine:
         """The masks that the scores ask for: role -> bool, logical."""
         masks: dict[str, Tensor] = {}
         for state, parts in _pools(self.masked):
-            scores = {part.slot.role: part.scores for part in parts}
-            layer = {part.slot.role: part.slot.layer for part in parts}
-            masks |= select(scores, state.keep, scope=state.scope, by=state.by, layer=layer)
+            first = {id(part.latent): part for part in reversed(parts)}  # shared scores count once
+            held = {part.slot.role: part for part in parts if first[id(part.latent)] is part}
+            scores = {role: part.scores for role, part in held.items()}
+            layer = {role: part.slot.layer for role, part in held.items()}
+            chosen = select(scores, state.keep, scope=state.scope, by=state.by, layer=layer)
+            whole = {id(part.latent): part.tiled(chosen[role]) for role, part in held.items()}
+            masks |= {part.slot.role: whole[id(part.latent)] for part in parts}
         return masks
 
     def wear(self, masks: Mapping[str, Tensor]) -> None:
@@ -162,6 +204,7 @@ class Engine:
             part.mask = part.slot.logical(masks[part.slot.role].to(part.scores.device))
         for tensor in self.tensors:
             tensor.write()
+        torch.clear_autocast_cache()  # it may hold casts of the weights that were just replaced
 
     def masks(self) -> Mask:
         """The learned masks in force, by role."""
@@ -177,9 +220,10 @@ class Engine:
         """Move every gradient from E to the latents. Calling it twice changes nothing.
 
         Raises:
-            ApplyError: an E that the model no longer uses.
+            ApplyError: an E that the model no longer uses, or that somebody else wrote to.
         """
         self.check_identity()
+        self.check_unwritten()
         for tensor in self.tensors:
             gradient = tensor.parameter.grad
             if gradient is None:
@@ -193,10 +237,32 @@ class Engine:
                 part.pull(part.slot.stored(gradient))
             tensor.parameter.grad = None
 
-    def clear(self) -> None:
-        """Drop gradients that were never pulled, so that a skipped step leaves nothing behind."""
+    def pending(self) -> bool:
+        """Whether some gradient waits to be pulled."""
+        return any(tensor.parameter.grad is not None for tensor in self.tensors)
+
+    def clear(self, *, latents: bool = False) -> None:
+        """Drop gradients that were never pulled, so that a skipped step leaves nothing behind.
+
+        Args:
+            latents: drop those of the latents as well.
+        """
         for tensor in self.tensors:
             tensor.parameter.grad = None
+        for latent in self.latents().values() if latents else ():
+            latent.grad = None
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Take latents over, and rebuild every E.
+
+        Raises:
+            ApplyError: latents of other roles or shapes.
+        """
+        require_same(self.latents(), state)
+        with torch.no_grad():
+            for role, latent in self.latents().items():
+                latent.copy_(state[role])
+        self.push()
 
     def check_identity(self) -> None:
         """Require that the model still computes with the tensors held here.
@@ -230,11 +296,40 @@ class Engine:
         self.check_identity()
         for tensor in self.tensors:
             if not tensor.intact():
-                raise ApplyError(
-                    f"{tensor.names[0]} is not its random weights times its mask: something wrote "
-                    "to it. Train with applied.optimizer(...), average latents instead of weights, "
-                    "and call applied.push() after changing scores by hand"
-                )
+                raise _overwritten(tensor)
+
+    def check_unwritten(self) -> None:
+        """The same by version counters: free, but blind to writers that hide (fused optimisers).
+
+        Raises:
+            ApplyError: a tensor that somebody else wrote to.
+        """
+        for tensor in self.tensors:
+            if not tensor.unwritten():
+                raise _overwritten(tensor)
+
+
+def require_same(mine: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
+    """Require that a state has just these names and shapes.
+
+    Raises:
+        ApplyError: the first that differs.
+    """
+    if extra := sorted(mine.keys() ^ state.keys()):
+        raise ApplyError(f"the state is of another recipe or model: {', '.join(extra[:5])}")
+    for name, tensor in mine.items():
+        if tensor.shape != state[name].shape:
+            was, now = tuple(state[name].shape), tuple(tensor.shape)
+            raise ApplyError(f"{name} is {was} in the state and {now} in the model")
+
+
+def _overwritten(tensor: Effective) -> ApplyError:
+    return ApplyError(
+        f"{tensor.names[0]} is not its random weights times its mask: something wrote to it. Train "
+        "with applied.optimizer(...); average and load latents (applied.state_dict()) instead of "
+        "weights; give every process the same recipe and seed; and call applied.push() after "
+        "changing scores by hand"
+    )
 
 
 def _pools(parts: Iterable[Part]) -> Iterator[tuple[Masked, list[Part]]]:

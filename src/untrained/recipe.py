@@ -173,12 +173,13 @@ class Recipe:
                     f"{selector} = {state} has no effect: more specific clauses decide all that "
                     "it names; leave it out"
                 )
-            shares = getattr(state, "share", "none") == "layers"
-            if shares and all(slot.layer is None for slot in decided):
-                raise RecipeError(
-                    f"{selector} = {state}: share=layers has no effect, {selector} is outside the "
-                    "stack of layers; leave it out"
-                )
+            for option in ("share", "share_scores"):
+                shares = getattr(state, option, "none") == "layers"
+                if shares and all(slot.layer is None for slot in decided):
+                    raise RecipeError(
+                        f"{selector} = {state}: {option}=layers has no effect, {selector} is "
+                        "outside the stack of layers; leave it out"
+                    )
 
 
 def recipe(text: str | Recipe) -> Recipe:
@@ -264,6 +265,10 @@ def _value(key: str, text: str, kind: str, clause: str) -> object:
             return float(text)
         except ValueError:
             raise RecipeError(f"{clause!r}: {key}={text} is not a number") from None
+    if kind == "int":
+        if not re.fullmatch(r"\d{1,9}", text, re.ASCII):
+            raise RecipeError(f"{clause!r}: {key}={text} is not a whole number")
+        return int(text)
     if kind == "bool | None":
         if text not in ("yes", "no"):
             raise RecipeError(f"{clause!r}: {key}={text}: {key} is yes or no")

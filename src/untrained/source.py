@@ -6,10 +6,13 @@ seed gives a whole model and any tensor of it can be drawn again alone. Streams:
     layers.3.query/weights    the random weights, and the first value of a trained tensor
     layers.*.query/weights    the same, where the layers share one tensor
     layers.3.query/scores     the first scores of a masked slot
+    layers.*.query/scores     the same, where the layers share one mask
     layers.3.query/mask       the scores of the fixed mask of a frozen slot with keep < 1
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from torch import Tensor
 
@@ -38,9 +41,31 @@ def draw_weights(slot: Slot, state: State, *, seed: int, layers: int) -> Tensor 
 
 
 def draw_scores(slot: Slot, state: Masked, *, seed: int, layers: int) -> Tensor:
-    """The first scores of a masked slot, logical float32; never shared."""
-    name = f"{slot.role}/scores"
-    return draw(seed, name, slot.shape, state.scores_law(), place=_place(slot, state, layers))
+    """The first scores of a masked slot, logical float32; one block of them if they are tiled.
+
+    Raises:
+        RecipeError: tiles that do not divide the slot.
+    """
+    shared = state.share_scores == "layers"
+    name = f"{shared_role(slot) if shared else slot.role}/scores"
+    block = _block(slot, state)
+    place = replace(_place(slot, state, layers), shape=block)
+    return draw(seed, name, block, state.scores_law(), place=place)
+
+
+def _block(slot: Slot, state: Masked) -> tuple[int, ...]:
+    """The shape of the scores: the slot's, or that of one tile of it."""
+    out, inputs, *more = slot.shape
+    for size, tiles, option in (
+        (out, state.tile_rows, "tile_rows"),
+        (inputs, state.tile_columns, "tile_columns"),
+    ):
+        if size % tiles:
+            raise RecipeError(
+                f"{slot.role} = {state}: {option}={tiles} does not divide {size}, of shape "
+                f"{tuple(slot.shape)} (out, in)"
+            )
+    return (out // state.tile_rows, inputs // state.tile_columns, *more)
 
 
 def draw_mask(slot: Slot, state: Frozen, *, seed: int) -> Tensor | None:

@@ -31,6 +31,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "by": ("magnitude", "value"),
     "scope": ("tensor", "layer", "global", "erk"),
     "share": ("none", "layers"),
+    "share_scores": ("none", "layers"),
     "fan": ("in", "out", "avg"),
 }
 
@@ -130,6 +131,23 @@ class Masked(_Random):
     scores_scale: float = 1.0
     """A factor on the first scores."""
 
+    share_scores: str = "none"
+    """`layers`: every layer wears one mask; `none`: each layer has its own scores."""
+
+    tile_rows: int = 1
+    """The scores are one block of rows, repeated so many times along `out`: with the number of
+    heads on query, key or value, every head wears one mask."""
+
+    tile_columns: int = 1
+    """The same along `in`, as for the output projection, whose heads lie there."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.share_scores == "layers" and self.scope == "layer":
+            raise RecipeError(
+                f"{self}: scores that all layers share belong to no layer; take scope=tensor"
+            )
+
     def scores_law(self) -> Law:
         """The law of the first scores. It never depends on keep."""
         return Law(self.scores, self.scores_scale, rescale=None)
@@ -151,6 +169,10 @@ def _check(name: str, value: object) -> None:
             raise RecipeError(f"{name}={value}: {name} is a number above 0")
         if name == "keep" and value > 1:  # type: ignore[operator]
             raise RecipeError(f"keep={value}: keep is the share of the weights kept, in (0, 1]")
+    if name in ("tile_rows", "tile_columns"):
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        if not whole or not 1 <= value <= 2**20:  # type: ignore[operator]
+            raise RecipeError(f"{name}={value}: {name} is a whole number of tiles, at least 1")
     if name == "rescale" and value not in (None, True, False):
         raise RecipeError(f"rescale={value}: rescale is yes or no")
 

@@ -22,6 +22,7 @@ from torch.nn import functional as F
 from untrained.apply import Applied
 from untrained.checkpoint import load_checkpoint, save_checkpoint
 from untrained.errors import RunError
+from untrained.ranks import require_same_search
 from untrained.tasks import TextTask
 
 
@@ -110,7 +111,7 @@ def train(
     identity: str = "",
     watch: Watch | None = None,
 ) -> History:
-    """Train all that an applied model learns.
+    """Train all that an applied model learns; over several processes if launched so.
 
     Args:
         applied: a model under a recipe.
@@ -157,6 +158,12 @@ class _Loop:
         self.peaks = [group["lr"] for group in self.optimizer.param_groups]
         self.accelerator = Accelerator()
         self.model = self.accelerator.prepare_model(applied.model)
+        require_same_search(applied)
+        if training.batch % self.accelerator.num_processes:
+            raise RunError(
+                f"batch={training.batch} does not divide over {self.accelerator.num_processes} "
+                "processes"
+            )
         self.history = History()
         self.step = 0
         self.earlier = 0.0
@@ -182,11 +189,12 @@ class _Loop:
         training = self.training
         for group, peak in zip(self.optimizer.param_groups, self.peaks, strict=True):
             group["lr"] = peak * training.rate(self.step)
-        inputs, targets = self.task.batch(self.step, size=training.batch, seed=training.seed)
-        device = self.accelerator.device
+        inputs, targets = map(
+            self._share, self.task.batch(self.step, size=training.batch, seed=training.seed)
+        )
         self.model.train()
-        logits = self.model(input_ids=inputs.to(device)).logits  # (B, T, V)
-        loss = F.cross_entropy(logits.flatten(0, 1).float(), targets.to(device).flatten())
+        logits = self.model(input_ids=inputs).logits  # (B, T, V)
+        loss = F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
         self.accelerator.backward(loss)
         self.accelerator.clip_grad_norm_(self.model.parameters(), training.clip)
         self.optimizer.step()
@@ -197,6 +205,12 @@ class _Loop:
         self._validate()
         self._save()
 
+    def _share(self, whole: Tensor) -> Tensor:
+        """This process's sequences of a batch."""
+        world, rank = self.accelerator.num_processes, self.accelerator.process_index
+        share: Tensor = whole.chunk(world)[rank].to(self.accelerator.device)
+        return share
+
     def logged(self) -> bool:
         """Whether the last step made an entry in the history."""
         return self.step % self.training.log_every == 0 or self.step == self.training.steps
@@ -204,7 +218,8 @@ class _Loop:
     def _log(self) -> None:
         if not self.logged():
             return
-        loss = torch.stack(self.losses).mean().item()
+        mean = torch.stack(self.losses).mean()
+        loss = float(self.accelerator.reduce(mean, reduction="mean"))
         if not math.isfinite(loss):
             raise RunError(
                 f"the loss is {loss} at step {self.step}; lower lr ({self.training.lr:g}) "
@@ -235,6 +250,8 @@ class _Loop:
         due = time.monotonic() - self.saved >= self.training.checkpoint_seconds
         last = self.step == self.training.steps
         if self.checkpoint is None or not self.logged() or not (due or last):
+            return
+        if not self.accelerator.is_main_process:
             return
         progress: dict[str, Any] = {
             "step": self.step,
