@@ -72,3 +72,28 @@ def test_the_commands_of_the_readme_run(tmp_path: Path) -> None:
             check=False,
         )
         assert done.returncode == 0, (quick, done.stderr)
+
+
+@pytest.mark.parametrize("page", ["frameworks.md"])
+def test_the_python_of_a_page_runs(page: str, tmp_path: Path) -> None:
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(blocks(ROOT / "docs" / page, "python"))],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_row_of_the_frameworks_page_is_a_test() -> None:
+    page = (ROOT / "docs" / "frameworks.md").read_text(encoding="utf-8")
+    tests = "\n".join(path.read_text(encoding="utf-8") for path in ROOT.glob("tests/test_*.py"))
+    rows = [line for line in page.splitlines() if line.startswith("|") and "---" not in line]
+    named = [re.search(r"`(test_\w+)` \|$", row) for row in rows if "| test |" not in row]
+    assert len(named) > 30
+    for row in named:
+        assert row is not None
+        assert f"def {row[1]}(" in tests, row[1]
