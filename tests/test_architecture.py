@@ -15,7 +15,7 @@ LAYERS = [
     {"states", "components", "tasks"},
     {"layouts"},
     {"recipe"},
-    {"source", "engine"},
+    {"construct", "source", "engine"},
     {"optimizer"},
     {"report", "liveness", "apply"},
     {"ticket"},

@@ -17,8 +17,10 @@ from __future__ import annotations
 
 from untrained import layouts, tasks
 from untrained.apply import Applied, apply
+from untrained.construct.subset_sum import SubsetSums, subset_sum
 from untrained.errors import (
     ApplyError,
+    ConstructError,
     DataError,
     MaskError,
     RandomError,
@@ -48,6 +50,7 @@ __all__ = [
     "PRESETS",
     "Applied",
     "ApplyError",
+    "ConstructError",
     "DataError",
     "Frozen",
     "History",
@@ -61,6 +64,7 @@ __all__ = [
     "RecipeError",
     "RunError",
     "SearchCallback",
+    "SubsetSums",
     "Ticket",
     "TicketError",
     "Trained",
@@ -75,6 +79,7 @@ __all__ = [
     "layouts",
     "recipe",
     "select",
+    "subset_sum",
     "tasks",
     "top_mask",
     "train",

@@ -5,6 +5,7 @@
     ├── MaskError       scores or masks that make no sense (NaN, a keep outside (0, 1])
     ├── RecipeError     a recipe that cannot be read, or does not fit the model
     ├── ApplyError      a model and its search that have come apart (see `engine`)
+    ├── ConstructError  a target that cannot be built, a subset sum that cannot be solved
     ├── DataError       text that is missing, unreadable or too short
     ├── TicketError     a file that is not a sound ticket, or does not rebuild
     └── RunError        a run folder, checkpoint or setting that cannot be used
@@ -34,6 +35,10 @@ class RecipeError(UntrainedError):
 
 class ApplyError(UntrainedError):
     """A model and the search that belongs to it have come apart."""
+
+
+class ConstructError(UntrainedError):
+    """A target that cannot be built, or a subset sum that cannot be solved."""
 
 
 class DataError(UntrainedError):

@@ -1,0 +1,1 @@
+"""How is a ticket built by proof, rather than found by search?"""
