@@ -97,60 +97,69 @@ def solve_rows(
     q, some = np.empty(n, np.int64), np.empty(n, np.int64)
     for b in range(len(targets)):
         t, resolution[b], power = fix(values[rows[b]], targets[b], size, q)
-        if depth >= n and tolerance[b] < 0:
-            _, kept = search(q, n, t, size, space)
-            for i in range(n):
-                mask[b, i] = kept >> i & 1
-            optimal[b] = True
-        else:
-            # Half a unit for every rounding, so that the error of the floats is within it too.
-            f, g = _powers(power)
-            slack = min(tolerance[b] * f * g, 2.0**61) - (n + 2)
-            within = np.int64(max(slack, 0.0))
-            optimal[b] = _climb(q, t, size, depth, within, order[rows[b]], some, mask[b], space)
+        # Half a unit for every rounding, so that the error of the floats is within it too.
+        f, g = _powers(power)
+        within = np.int64(max(min(tolerance[b] * f * g, 2.0**61) - (n + 2), 0.0))
+        k = n
+        if (depth < n or tolerance[b] >= 0) and size < 0:
+            k = _first_step(q, order[rows[b]], min(depth, n), within)
+        ordered = order[rows[b] if k < n else 0]
+        optimal[b] = _climb(q, t, size, k, depth, within, ordered, some, mask[b], space)
 
 
 @compiled
 def _climb(
-    q: Integers, t: Int, size: Int, depth: Int, within: Int, order: Integers, some: Integers,
-    mask: Flags, space: Space,
+    q: Integers, t: Int, size: Int, k: Int, depth: Int, within: Int, order: Integers,
+    some: Integers, mask: Flags, space: Space,
 ) -> bool:  # fmt: skip
     """Search the k smallest items exactly after a greedy choice of the others, for growing k.
 
-    Stops at an error `within`, or at k = depth; the whole instance is the last step of a depth of
-    n. Returns whether no subset can be better.
+    Stops at an error `within`, or at k = depth; a k of n is the exact search. Returns whether no
+    subset can be better.
     """
     n = len(q)
     best = np.int64(-1)
-    k = _first_step(q, order, min(depth, n), within) if size < 0 else n
     while True:
+        items, goal = q, t
+        if k < n:
+            items, goal = some, _choose_large(q, t, k, order, some, mask, False)
+        error, kept = search(items, k, goal, size, space)
         if k >= n:
-            error, kept = search(q, n, t, size, space)
             for i in range(n):
                 mask[i] = kept >> i & 1
             return True
-        half = np.int64(0)
-        for i in range(k):
-            some[i] = q[order[i]]
-            half += some[i]
-        half //= 2  # the middle of what the small items reach
-        left = t - half
-        for i in range(n - 1, k - 1, -1):
-            if abs(left - q[order[i]]) < abs(left):
-                left -= q[order[i]]
-        error, kept = search(some, k, left + half, -1, space)
         if best < 0 or error < best:
             best = error
-            left = t - half
-            for i in range(n - 1, k - 1, -1):
-                mask[order[i]] = abs(left - q[order[i]]) < abs(left)
-                if mask[order[i]]:
-                    left -= q[order[i]]
+            _choose_large(q, t, k, order, some, mask, True)
             for i in range(k):
                 mask[order[i]] = kept >> i & 1
         if best <= within or k >= depth:
             return bool(best == 0)
-        k = min(k + 3, depth)
+        k = min(k + 3, depth, n)
+
+
+@compiled
+def _choose_large(
+    q: Integers, t: Int, k: Int, order: Integers, small: Integers, mask: Flags, write: bool
+) -> Int:
+    """Keep large items while that brings the rest to the middle of what the k smallest reach.
+
+    Returns what is left for these; writes them to `small`, and with `write` the choice to `mask`.
+    """
+    middle = np.int64(0)
+    for i in range(k):
+        small[i] = q[order[i]]
+        middle += small[i]
+    middle //= 2
+    left = t - middle
+    for i in range(len(q) - 1, k - 1, -1):
+        x = q[order[i]]
+        kept = abs(left - x) < abs(left)
+        if kept:
+            left -= x
+        if write:
+            mask[order[i]] = kept
+    return left + middle
 
 
 @compiled

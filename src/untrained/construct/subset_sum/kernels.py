@@ -432,6 +432,12 @@ def _fill(
 
 
 @compiled
+def _copy(places: NDArray[np.int32], n: Int, out: NDArray[np.int32]) -> None:
+    for i in range(n):
+        out[i] = places[i]
+
+
+@compiled
 def _next(rows: Integers, n_rows: Int, row: Integers, n: Int, places: NDArray[np.int32]) -> Int:
     """The smallest element that was not read yet; the largest integer if there is none."""
     nearest = _FAR
@@ -461,7 +467,8 @@ def _join_windows(q: Integers, n: Int, t: Int, shift: Int, space: Space) -> tupl
     width = max((end - start) // 256, np.int64(1))
     best, best_mask = _FAR, np.int64(0)
     while start <= end:
-        was_a[:n1], was_c[:n3] = at_a[:n1], at_c[:n3]
+        _copy(at_a, n1, was_a)
+        _copy(at_c, n3, was_c)
         stop = start + width
         n_a = _fill(l1, i1, n1, l2, i2, n2, stop, stop, at_a, space.a, space.a_id)
         n_c = -1
@@ -471,7 +478,8 @@ def _join_windows(q: Integers, n: Int, t: Int, shift: Int, space: Space) -> tupl
         if n_a < 0 or n_c < 0:
             if width == 1:
                 return np.int64(-1), np.int64(0)
-            at_a[:n1], at_c[:n3] = was_a[:n1], was_c[:n3]
+            _copy(was_a, n1, at_a)
+            _copy(was_c, n3, at_c)
             width = max(width // 4, np.int64(1))
             continue
         if n_a > 0 and n_c > 0:

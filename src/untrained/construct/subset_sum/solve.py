@@ -175,7 +175,7 @@ def _solve(
     count, n = len(targets), job.n
     mask, optimal = np.empty((count, n), np.bool_), np.empty(count, np.bool_)
     resolution = np.empty(count)
-    order = np.empty((0, n), np.int64)
+    order = np.empty((1, n), np.int64)  # is not read
     if depth < n or (tolerance >= 0).any():
         order = np.argsort(np.abs(job.values), axis=1, kind="stable")
 
