@@ -96,6 +96,20 @@ def test_a_cast_before_apply_is_fine_and_scores_stay_float32() -> None:
 
 def test_a_closure_is_refused() -> None:
     applied = apply(tiny_gpt2(), SUPERMASK)
+    losses: list[float] = []
+
+    def closure() -> torch.Tensor:
+        tokens = torch.arange(10)[None] % V
+        loss: torch.Tensor = applied.model(input_ids=tokens, labels=tokens).loss
+        loss.backward()
+        applied.pull()
+        losses.append(float(loss.detach()))
+        return loss
+
+    # The fault: no push lies between two evaluations, so that all see the same masks.
+    torch.optim.LBFGS(applied.latents().values(), lr=1.0, max_iter=4).step(closure)
+    assert len(losses) > 1
+    assert len(set(losses)) == 1
     with pytest.raises(ApplyError, match="LBFGS"):
         applied.optimizer(torch.optim.LBFGS, lr=0.1)
     optimizer = applied.optimizer(torch.optim.SGD, lr=0.1)
@@ -145,5 +159,6 @@ def test_a_sparse_gradient_is_refused() -> None:
     model = nn.Sequential(nn.Embedding(9, 4, sparse=True), nn.Linear(4, 9))
     applied = apply(model, "0 = masked(keep=0.5)")
     model(torch.arange(5)).sum().backward()
+    assert model[0].weight.grad.layout is not applied.latents()["0"].layout  # the fault
     with pytest.raises(ApplyError, match="sparse=False"):
         applied.pull()
