@@ -18,6 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from frameworks import RECIPE, batch, plain_loop, search
 from models import tiny_gpt2
+from test_trainer import trainer
 from untrained.apply import Applied, apply
 from untrained.errors import ApplyError
 from untrained.ranks import require_same_search
@@ -82,6 +83,21 @@ def test_two_ranks_learn_what_one_process_learns_with_accumulation(tmp_path: Pat
     again = search()
     again.load_state_dict(first)
     assert again.masks == alone.masks
+
+
+def stock_trainer(rank: int, folder: Path) -> dict[str, torch.Tensor]:
+    applied = search()
+    trainer(applied, folder / f"trainer{rank}", max_steps=4).train()
+    applied.check_intact()
+    return state(applied)
+
+
+def test_a_stock_trainer_on_two_ranks_learns_the_same(tmp_path: Path) -> None:
+    first, second = on_two_ranks(stock_trainer, tmp_path)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    alone = search()
+    plain_loop(alone, steps=4, accumulate=2)
+    assert all(torch.allclose(first[n], t, atol=1e-4) for n, t in alone.state_dict().items())
 
 
 def our_loop(_: int, folder: Path) -> tuple[dict[str, torch.Tensor], list[float]]:

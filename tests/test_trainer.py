@@ -163,3 +163,8 @@ def test_a_saved_model_is_an_ordinary_model(tmp_path: Path) -> None:
     plain = type(applied.model).from_pretrained(tmp_path / "plain")
     tokens = sentences(2)[1]["input_ids"][None]
     assert torch.equal(plain.eval()(tokens).logits, applied.model.eval()(tokens).logits)
+
+
+def test_a_learning_rate_without_effect_is_said(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match=r"learning_rate=0.5 has no effect.*applied.optimizer"):
+        trainer(search(), tmp_path, learning_rate=0.5, max_steps=1).train()

@@ -10,6 +10,9 @@ which takes the best weights back and knows nothing of the latents beside them.
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,7 @@ from untrained.optimizer import saved_latents, searches
 from untrained.ranks import require_same_search
 
 _OPTIMIZER = "optimizer.pt"
+_OF_THE_OPTIMIZER = ("learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon")
 
 
 class SearchCallback(TrainerCallback):  # type: ignore[misc]
@@ -55,6 +59,12 @@ class SearchCallback(TrainerCallback):  # type: ignore[misc]
                 "the Trainer's optimiser does not hold the scores; give it "
                 "optimizers=(applied.optimizer(torch.optim.AdamW, lr=...), None)"
             )
+        for name in _ignored(args):
+            warnings.warn(
+                f"{name}={getattr(args, name)} has no effect: the Trainer was given an optimiser; "
+                "say it to applied.optimizer(...)",
+                stacklevel=2,
+            )
         self.applied.check_intact()
         require_same_search(self.applied)
 
@@ -76,3 +86,9 @@ class SearchCallback(TrainerCallback):  # type: ignore[misc]
             held = torch.load(path, map_location="cpu", weights_only=True)
             self.applied.engine.load(saved_latents(held, self.applied.identity))
         self.applied.check_intact()
+
+
+def _ignored(args: TrainingArguments) -> Iterator[str]:
+    """The arguments that somebody set, and that a Trainer with an optimiser does not look at."""
+    usual = {field.name: field.default for field in fields(args)}
+    return (name for name in _OF_THE_OPTIMIZER if getattr(args, name) != usual[name])
