@@ -20,7 +20,15 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from untrained.construct.subset_sum.kernels import Int, Integers, Space, compiled, search
+from untrained.construct.subset_sum.kernels import (
+    FEW,
+    Int,
+    Integers,
+    Space,
+    compiled,
+    search,
+    try_all,
+)
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -90,17 +98,25 @@ def fix_rows(
 @compiled
 def solve_rows(
     values: Floats, rows: Integers, targets: Floats, tolerance: Floats, size: Int, depth: Int,
-    order: Integers, mask: Flags, optimal: Flags, resolution: Floats, space: Space,
+    order: Integers, mask: Flags, optimal: Flags, resolution: Floats,
+    scratch: Integers, space: Space,
 ) -> None:  # fmt: skip
     """Solve instances: exactly, or with a `depth` below n or a tolerance >= 0 by `_climb`."""
     n = values.shape[1]
-    q, some = np.empty(n, np.int64), np.empty(n, np.int64)
+    q, some = scratch[0], scratch[1]  # (n,)
+    sums = space.a
     for b in range(len(targets)):
         t, resolution[b], power = fix(values[rows[b]], targets[b], size, q)
         # Half a unit for every rounding, so that the error of the floats is within it too.
         f, g = _powers(power)
         within = np.int64(max(min(tolerance[b] * f * g, 2.0**61) - (n + 2), 0.0))
         k = n
+        if n <= FEW:  # as `_climb` would, with less ado
+            _, kept = try_all(q, n, t, sums)
+            for i in range(n):
+                mask[b, i] = kept >> i & 1
+            optimal[b] = True
+            continue
         if (depth < n or tolerance[b] >= 0) and size < 0:
             k = _first_step(q, order[rows[b]], min(depth, n), within)
         ordered = order[rows[b] if k < n else 0]

@@ -4,8 +4,8 @@ Items q[0..n) and the target t are int64, and no sum of items and target exceeds
 its mask, an integer whose bit i says whether item i is kept. The answer is the smallest pair
 (|t - sum|, mask): one answer, however it is found.
 
-    n <= 11       every sum, in turn
-    12 .. 36      A[i]: sums of the first half of the items; C[j]: t minus sums of the second half;
+    n <= 13       every sum, in turn
+    14 .. 36      A[i]: sums of the first half of the items; C[j]: t minus sums of the second half;
                   i and j are the halves of the mask, and the closest pair of A and C is wanted
     37 .. 62      the same in windows of values, each half enumerated in order of value from two
                   sorted lists of its quarters (Schroeppel and Shamir, 1981): memory 2^(n/4)
@@ -28,6 +28,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 import numba
 import numpy as np
+from numba.core.options import DefaultOptions
 from numpy.typing import NDArray
 
 Integers = NDArray[np.int64]
@@ -38,7 +39,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 MOST = 62
 """The most items: a mask has to fit into a signed 64-bit integer."""
 
-_BRUTE = 11  # up to here, all sums are cheaper than a join
+FEW = 13  # up to here, all sums are cheaper than a join
 _LISTED = 36  # up to here, a half's sums are held at once
 _CELLS = 5  # log2 of the cells of a table for each element of a list
 _EXPECTED = 8.0  # pairs within a cell's width, by a normal law of the sums
@@ -49,12 +50,18 @@ _ODD = np.uint64(0x9E3779B97F4A7C15)
 _ONE, _WORD = np.uint64(1), np.uint64(64)
 
 
+# What is compiled makes no arrays; to count references to those it is given costs more than to
+# search 14 items.
+_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+_OPTIONS |= {"_nrt": False} if hasattr(DefaultOptions, "_nrt") else {}
+
+
 def compiled(function: F) -> F:
     """To machine code at the first call, then kept on disk; other threads may run meanwhile."""
     try:
-        made = numba.njit(cache=True, nogil=True, error_model="numpy")(function)
+        made = numba.njit(cache=True, **_OPTIONS)(function)
     except RuntimeError:  # no folder to write to: every process compiles for itself
-        made = numba.njit(nogil=True, error_model="numpy")(function)
+        made = numba.njit(**_OPTIONS)(function)
     return cast(F, made)
 
 
@@ -123,8 +130,8 @@ def search(q: Integers, n: Int, t: Int, size: Int, space: Space) -> tuple[Int, I
 
     With `size`, every item was raised by the same large number, and the target by `size` of them.
     """
-    if n <= _BRUTE:
-        return _try_all(q, n, t, space)
+    if n <= FEW:
+        return try_all(q, n, t, space.a)
     least = most = np.int64(0)
     negative = positive = np.int64(0)
     for i in range(n):
@@ -171,9 +178,8 @@ def _cell(q: Integers, n: Int, t: Int, size: Int) -> Int:
 
 
 @compiled
-def _try_all(q: Integers, n: Int, t: Int, space: Space) -> tuple[Int, Int]:
-    """All sums, a row of up to 64 for every choice of the last items."""
-    a = space.a
+def try_all(q: Integers, n: Int, t: Int, a: Integers) -> tuple[Int, Int]:
+    """All sums, a row of up to 128 for every choice of the last items."""
     low = (n + 1) // 2
     _double(q, 0, low, 0, a)
     width = 1 << low

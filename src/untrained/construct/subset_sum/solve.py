@@ -183,7 +183,8 @@ def _solve(
         solve_rows(
             job.values, rows[part], targets[part], tolerance[part],
             -1 if job.size is None else job.size, depth, order,
-            mask[part], optimal[part], resolution[part], make_space(min(depth, n)),
+            mask[part], optimal[part], resolution[part], np.empty((2, n), np.int64),
+            make_space(min(depth, n)),
         )  # fmt: skip
 
     parts = list(_parts(count, threads))
