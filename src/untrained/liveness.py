@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from untrained.engine import Effective, Engine, Part
 from untrained.errors import ApplyError
+from untrained.layouts.inputs import longest_input, with_decoder_input
 from untrained.random import draw
 
 
@@ -26,6 +27,8 @@ def check_liveness(engine: Engine, args: tuple[Any, ...], inputs: Mapping[str, A
         ApplyError: a tensor whose mask the model ignores.
     """
     model, masked = engine.model, engine.masked
+    if not masked:
+        return 0
     if not args and not inputs:
         inputs = _made_up_ids(model)
     with _same_buffers(model):
@@ -113,8 +116,19 @@ def _same_buffers(model: nn.Module) -> Iterator[None]:
             buffer.copy_(held)
 
 
+_OUTPUTS = ("last_hidden_state", "pooler_output")
+
+
 def _tensor(output: Any) -> Tensor:
-    """The logits of a Hugging Face output, or the first tensor of any other."""
+    """All logits of a Hugging Face output, or what its body gives; the first tensor of any other.
+
+    What an encoder gives beside is left out: a decoder that ignores it has to be noticed.
+    """
+    named = output if isinstance(output, Mapping) else {}
+    chosen = [k for k in named if k.endswith("logits")] or [k for k in named if k in _OUTPUTS]
+    tensors = [named[key] for key in chosen if isinstance(named[key], Tensor)]
+    if tensors:
+        return torch.cat([tensor.flatten() for tensor in tensors])
     found = getattr(output, "logits", output)
     while not isinstance(found, Tensor):
         found = next(iter(found.values() if isinstance(found, Mapping) else found))
@@ -127,6 +141,6 @@ def _made_up_ids(model: nn.Module) -> dict[str, Tensor]:
     vocabulary = getattr(config, "vocab_size", None)
     if vocabulary is None:
         raise ApplyError(f"{type(model).__name__} takes no token ids; give check_liveness a batch")
-    length = min(vocabulary, getattr(config, "max_position_embeddings", 16), 16)
+    length = min(vocabulary, longest_input(model) or 16, 16)
     device = next(model.parameters()).device
-    return {"input_ids": torch.arange(length, device=device)[None]}
+    return with_decoder_input(model, torch.arange(length, device=device)[None])

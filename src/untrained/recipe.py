@@ -8,6 +8,9 @@ Components that no clause names are trained. `all` names every component. Where 
 name one component the more specific wins, whatever the order: `mlp.up` over `mlp` over `all`,
 and `mlp[0:4]` over `mlp`. A bias follows the state of its component unless `bias` is named; its
 values then come from the model's own law, since a law for matrices says nothing about biases.
+
+In a model of several stacks `query` names it in every stack, and `encoder.query` in one; the parts
+of a cross-attention have a word of their own, `cross.query`, and `query` does not name them.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from untrained.components import Slot
+from untrained.components import STACKS, Slot
 from untrained.errors import RecipeError
 from untrained.layouts import Layout
 from untrained.states import AS_IS, OWN, STATES, Frozen, Masked, State, Trained
@@ -60,6 +63,16 @@ class Selector:
         start, stop = ("" if end is None else str(end) for end in self.layers)
         return f"{name}[{start}:{stop}]"
 
+    @property
+    def bias(self) -> bool:
+        """Whether this speaks of biases themselves, not of components that biases follow."""
+        return self.unstacked[:1] == ("bias",)
+
+    @property
+    def unstacked(self) -> tuple[str, ...]:
+        """The path without the name of a stack."""
+        return self.path[1:] if self.path[:1] and self.path[0] in STACKS else self.path
+
     def indices(self, layers: int) -> frozenset[int | None]:
         """The layers named, of a stack of so many; None stands for what lies outside the stack."""
         if self.layers is None:
@@ -68,18 +81,19 @@ class Selector:
 
     def names(self, slot: Slot, layers: int) -> bool:
         """Whether this selector speaks of that slot."""
-        whole = slot.path[: len(self.path)] == self.path
-        followed = slot.owner[: len(self.path)] == self.path and self.path[:1] != ("bias",)
-        return (whole or followed) and slot.layer in self.indices(layers)
+        named = slot.is_part_of(self.path) or (not self.bias and slot.follows(self.path))
+        return named and slot.layer in self.indices(slot.depth or layers)
 
     def within(self, other: Selector, layers: int) -> bool:
         """Whether this is at least as specific as the other, in component and in layers.
 
         `bias` is more specific than any component that a bias merely follows.
         """
-        bias = self.path[:1] == ("bias",) and other.path[:1] != ("bias",)
-        part = self.path[: len(other.path)] == other.path
-        return bias or (part and self.indices(layers) <= other.indices(layers))
+        size = len(other.path)
+        part = self.path[:size] == other.path or self.unstacked[:size] == other.path
+        return (self.bias and not other.bias) or (
+            part and self.indices(layers) <= other.indices(layers)
+        )
 
 
 @dataclass(frozen=True)
@@ -149,7 +163,7 @@ class Recipe:
         best = [
             (s, state)
             for s, state in hits
-            if all(s.within(other, layout.layers) for other, _ in hits)
+            if all(s.within(other, slot.depth or layout.layers) for other, _ in hits)
         ]
         if not hits:
             return None, Trained()
@@ -166,6 +180,8 @@ class Recipe:
         """Every clause must name something, decide something, and share something if it shares."""
         for selector, state in self:
             if not any(selector.names(slot, layout.layers) for slot in chosen):
+                if selector.path == ("bias",) and isinstance(state, Frozen):
+                    continue  # a model without biases is one of biases that stay 0
                 raise RecipeError(_nothing(selector, layout))
             decided = [slot for slot, (chosen_by, _) in chosen.items() if chosen_by == selector]
             if not decided:
@@ -278,7 +294,7 @@ def _value(key: str, text: str, kind: str, clause: str) -> object:
 
 def _state_of(slot: Slot, selector: Selector | None, state: State) -> State:
     """A clause's state as it holds for one slot; refuses what the slot cannot be."""
-    named = selector is not None and selector.path[:1] == ("bias",)
+    named = selector is not None and selector.bias
     if slot.kind == "bias" and not named:
         init = AS_IS if state.init == AS_IS else OWN
         return Trained(init=init) if isinstance(state, Trained) else Frozen(init=init)
@@ -297,7 +313,9 @@ def _nothing(selector: Selector, layout: Layout) -> str:
         return f"{selector} names no layer: {without} has layers 0 to {layout.layers - 1}, or none"
     have = list(dict.fromkeys(c for c in layout.components if not c.startswith("bias.")))
     biases = ["bias"] if any(slot.kind == "bias" for slot in layout.slots) else []
+    fixed = f"; {', '.join(f.name for f in layout.fixed)} computed by the model itself, which no "
+    fixed += "recipe changes"
     return (
         f"component {without!s:.60} does not exist in {layout.name}; it has "
-        f"{', '.join(dict.fromkeys([*have, *biases]))}"
+        f"{', '.join(dict.fromkeys([*have, *biases]))}{fixed if layout.fixed else ''}"
     )

@@ -1,7 +1,8 @@
 """What is trained, frozen and masked, and how many of each?
 
 Tensors that are constant by their law (norms of ones, biases of zeros) hold no random value and
-nothing learned; they are left out of every count.
+nothing learned; they are left out of every count. So are tensors that the model's constructor
+computes, such as sinusoidal positions.
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ class Row:
         if kept is None:
             share = state.keep if isinstance(state, Frozen) else 1.0
             kept = kept_count(share, weights) if weights else 0
-        name = "bias" if slot.kind == "bias" else slot.path[0] if slot.path[0] == "norm" else None
-        return cls(name or slot.component, state, 1, weights, kept)
+        merged = "bias" if slot.kind == "bias" else slot.path[0] if slot.path[0] == "norm" else None
+        name = replace(slot, component=merged or slot.component).name
+        return cls(name, state, 1, weights, kept)
 
 
 @dataclass(frozen=True)

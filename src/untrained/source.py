@@ -7,6 +7,7 @@ seed gives a whole model and any tensor of it can be drawn again alone. Streams:
     layers.*.query/weights    the same, where the layers share one tensor
     layers.3.query/scores     the first scores of a masked slot
     layers.*.query/scores     the same, where the layers share one mask
+    encoder.layers.*.query/weights    what the layers of one stack share, in a model of several
     layers.3.query/mask       the scores of the fixed mask of a frozen slot with keep < 1
 """
 
@@ -78,14 +79,14 @@ def draw_mask(slot: Slot, state: Frozen, *, seed: int) -> Tensor | None:
 
 def shared_role(slot: Slot) -> str:
     """The role of a slot apart from its layer: what layers that share a tensor call it."""
-    return slot.component if slot.layer is None else f"layers.*.{slot.component}"
+    return slot.shared_role
 
 
 def _place(slot: Slot, state: State, layers: int) -> Place:
     return Place(
         slot.shape,
         keep=getattr(state, "keep", 1.0),
-        layers=layers,
+        layers=slot.depth or layers,
         residual=slot.residual,
         head_width=slot.head_width,
     )

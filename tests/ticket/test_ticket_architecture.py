@@ -130,5 +130,5 @@ def test_the_outline_has_shapes_and_no_memory() -> None:
     assert {parameter.device.type for parameter in outline.parameters()} == {"meta"}
     with pytest.raises(TicketError, match="more than max_weights"):
         architecture.outline(tensors=36, max_weights=2**30)
-    with pytest.raises(TicketError, match="2 layers, but the ticket lists only 20 tensors"):
+    with pytest.raises(TicketError, match="at least 24 tensors, but the ticket lists only 20"):
         architecture.outline(tensors=20, max_weights=2**40)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
@@ -19,6 +20,7 @@ from untrained.errors import RecipeError
 from untrained.laws import Law
 from untrained.layouts.layout import Layout
 from untrained.layouts.modules import rest
+from untrained.layouts.table import usual_law
 
 
 def gpt2(model: nn.Module) -> Layout:
@@ -40,7 +42,8 @@ def gpt2(model: nn.Module) -> Layout:
     if isinstance(getattr(model, "lm_head", None), nn.Linear):
         slots.append(_table(config, "unembedding", "lm_head.weight", config.vocab_size))
     taken = {slot.parameter for slot in slots}
-    return Layout("gpt2", (*slots, *rest(model, taken)))
+    heads = (replace(head, own=usual_law(head, model, config)) for head in rest(model, taken))
+    return Layout("gpt2", (*slots, *heads))
 
 
 def _embeddings(config: Any, prefix: str) -> Iterator[Slot]:

@@ -49,7 +49,7 @@ class _Patterns:
     """Component names by pattern, remembering which patterns were of use."""
 
     def __init__(self, patterns: Mapping[str, str]) -> None:
-        self.rules = {name: (text, _compile(name, text)) for name, text in patterns.items()}
+        self.rules = {name: (text, compile_pattern(name, text)) for name, text in patterns.items()}
         self.used: set[str] = set()
 
     def name(self, *candidates: str) -> tuple[str, int | None] | None:
@@ -74,7 +74,12 @@ class _Patterns:
                 raise RecipeError(f"pattern {text!r} for {name} matches nothing; there are: {have}")
 
 
-def _compile(name: str, text: str) -> re.Pattern[str]:
+def compile_pattern(name: str, text: str) -> re.Pattern[str]:
+    """The pattern as a regular expression, the layer's number its only group.
+
+    Raises:
+        RecipeError: more than one star.
+    """
     if text.count("*") > 1:
         raise RecipeError(f"pattern {text!r} for {name}: one star at most, for the layer's number")
     return re.compile(re.escape(text).replace(r"\*", r"(\d+)"))

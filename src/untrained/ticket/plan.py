@@ -1,7 +1,8 @@
 """Which tensors does a ticket have to give, and where do they go?
 
 A *plan* lists every piece of every tensor of a model: its slot and its state. A tied tensor comes
-once, under all its names. It is made from the model's shapes alone, so the model may lie on the
+once, under all its names. Tensors that the model's constructor computes are given by the model
+itself, and only compared. A plan is made from the model's shapes alone, so the model may lie on the
 meta device.
 """
 
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from untrained.components import Slot
 from untrained.engine import guarded
 from untrained.errors import TicketError
-from untrained.layouts import Layout, layout_of, modules
+from untrained.layouts import Fixed, Layout, layout_of, modules
 from untrained.recipe import Recipe
 from untrained.states import State
 
@@ -33,7 +34,7 @@ class Piece:
 
     def __str__(self) -> str:
         layer = self.slot.layer
-        return self.slot.component + ("" if layer is None else f" of layer {layer}")
+        return self.slot.name + ("" if layer is None else f" of layer {layer}")
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,9 @@ class Plan:
     buffers: dict[str, Tensor]
     """The persistent buffers of the model, by name."""
 
+    fixed: tuple[Fixed, ...] = ()
+    """The tensors that the model computes itself."""
+
     @classmethod
     def of(cls, model: nn.Module, layout: Layout, recipe: Recipe) -> Plan:
         """Plan a model.
@@ -81,7 +85,7 @@ class Plan:
             )
             for group in slots.values()
         )
-        plan = cls(layout.layers, targets, _persistent_buffers(model))
+        plan = cls(layout.layers, targets, _persistent_buffers(model), layout.fixed)
         _check_roles(plan)
         return plan
 
@@ -100,8 +104,8 @@ def find_layout(model: nn.Module, name: str, patterns: tuple[tuple[str, str], ..
     layout = modules(model, dict(patterns)) if name == "modules" else layout_of(model)
     if layout.name != name or layout.patterns != patterns:
         raise TicketError(
-            f"the layout {name!r} cannot be found again by its name; a ticket may name gpt2, or "
-            "modules with its patterns"
+            f"the layout {name!r} cannot be found again by its name; a ticket may name a "
+            "family that layouts knows or that was registered, or modules with its patterns"
         )
     return layout
 

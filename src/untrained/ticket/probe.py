@@ -18,6 +18,7 @@ from transformers import PreTrainedModel
 
 from untrained.errors import TicketError
 from untrained.files import write_atomic
+from untrained.layouts.inputs import longest_input, with_decoder_input
 from untrained.ticket.format import open_file
 from untrained.ticket.tensors import same_bits
 
@@ -63,7 +64,7 @@ def _logits(model: nn.Module, inputs: Tensor) -> Tensor:
         model.eval()
         with torch.inference_mode():
             language = isinstance(model, PreTrainedModel)
-            output: Any = model(input_ids=fed) if language else model(fed)
+            output: Any = model(**with_decoder_input(model, fed)) if language else model(fed)
     except (RuntimeError, ValueError, TypeError, IndexError) as reason:
         raise TicketError(
             f"the model does not take inputs of {tuple(inputs.shape)}, {inputs.dtype}: {reason}"
@@ -78,9 +79,10 @@ def _logits(model: nn.Module, inputs: Tensor) -> Tensor:
 def _make_up(model: nn.Module) -> Tensor:
     """Two sequences of tokens, the same on every call."""
     config: Any = getattr(model, "config", None)
-    if not hasattr(config, "vocab_size") or not hasattr(config, "max_position_embeddings"):
+    longest = longest_input(model)
+    if not hasattr(config, "vocab_size") or longest is None:
         raise TicketError(f"{type(model).__name__} has no vocabulary; pass input_ids")
-    vocabulary, length = int(config.vocab_size), min(64, int(config.max_position_embeddings))
+    vocabulary, length = int(config.vocab_size), min(64, longest)
     return (torch.arange(2 * length) * 7919 % vocabulary).reshape(2, length)
 
 

@@ -1,8 +1,8 @@
 """How is an effective weight made again?
 
 Trained ones are in the ticket. Random ones are drawn from the seed by role, or were kept as they
-were and are in the ticket; then comes their mask. In every case the result has to have the
-checksum that the ticket tells.
+were and are in the ticket; then comes their mask. A few the model computes itself. In every case
+the result has to have the checksum that the ticket tells.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from untrained.errors import TicketError
+from untrained.layouts import Fixed
 from untrained.source import draw_mask, draw_weights
 from untrained.states import Masked, Trained
 from untrained.ticket.content import Content
@@ -55,6 +56,23 @@ def rebuild_tensor(content: Content, target: Target, *, layers: int) -> Tensor:
     return stored
 
 
+def compute(content: Content, fixed: Fixed) -> Tensor:
+    """A tensor that the model computes itself.
+
+    Raises:
+        TicketError: its checksum is not the ticket's.
+    """
+    wanted = content.checksums[fixed.name]
+    value = fixed.compute().to(DTYPES[wanted.dtype])
+    if (found := checksum(value)) != wanted.sha256:
+        raise TicketError(
+            f"{fixed.name} was computed with checksum {found[:4]}, the ticket says "
+            f"{wanted.sha256[:4]}; changed after the model was made, or computed by another "
+            "version of numpy or transformers?"
+        )
+    return value
+
+
 def check_sums(content: Content, plan: Plan) -> int:
     """Rebuild every piece, one at a time; returns how many there are.
 
@@ -64,7 +82,9 @@ def check_sums(content: Content, plan: Plan) -> int:
     pieces = list(plan.pieces)
     for piece in pieces:
         rebuild(content, piece, layers=plan.layers)
-    return len(pieces)
+    for fixed in plan.fixed:
+        compute(content, fixed)
+    return len(pieces) + len(plan.fixed)
 
 
 def check_fit(content: Content, plan: Plan) -> None:
@@ -79,7 +99,8 @@ def check_fit(content: Content, plan: Plan) -> None:
     trained = {r: shapes[r] for r, piece in pieces.items() if isinstance(piece.state, Trained)}
     values = {r: shapes[r] for r, piece in pieces.items() if undrawable(piece)}
     sums = content.checksums
-    _check_shapes("checksum", {role: held.shape for role, held in sums.items()}, shapes)
+    fixed = {held.name: held.shape for held in plan.fixed}
+    _check_shapes("checksum", {role: held.shape for role, held in sums.items()}, shapes | fixed)
     _check_shapes("mask", content.masks.shapes, masked)
     _check_shapes("trained tensor", _shapes(content.trained), trained)
     _check_shapes("value", _shapes(content.values), values)

@@ -28,7 +28,7 @@ from untrained.ticket.architecture import Architecture
 from untrained.ticket.content import Checksum, Content, Scalar
 from untrained.ticket.format import decode, encode, header_bytes, open_file
 from untrained.ticket.plan import Plan, check_free, find_layout, put
-from untrained.ticket.rebuild import check_fit, check_sums, rebuild_tensor, undrawable
+from untrained.ticket.rebuild import check_fit, check_sums, compute, rebuild_tensor, undrawable
 from untrained.ticket.size import Size
 
 MAX_WEIGHTS = 2**31
@@ -202,6 +202,8 @@ class Ticket(Content):
         model = self.architecture.hollow() if skeleton is None else skeleton
         for target in plan.targets:
             put(model, target.names, rebuild_tensor(self, target, layers=plan.layers))
+        for fixed in plan.fixed:
+            put(model, (fixed.parameter,), compute(self, fixed))
         for name, buffer in self.buffers.items():
             put(model, (name,), buffer.clone())
         return model.eval()
@@ -281,11 +283,12 @@ class Ticket(Content):
 def _effective(model: nn.Module, plan: Plan) -> dict[str, Tensor]:
     """The effective weights of a live model, by role; copies."""
     named = dict(model.named_parameters(remove_duplicate=False))
-    return {
+    drawn = {
         piece.role: _own(piece.slot.logical(piece.slot.stored(named[target.names[0]])))
         for target in plan.targets
         for piece in target.pieces
     }
+    return drawn | {fixed.name: _own(named[fixed.parameter]) for fixed in plan.fixed}
 
 
 def _undrawn(applied: Applied, plan: Plan, live: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -311,7 +314,7 @@ def _check_layout(model: nn.Module, layout: Layout) -> None:
     if found != layout:
         raise TicketError(
             f"the layout {layout.name!r} is not the one that this name gives; a ticket can only "
-            "name gpt2, or modules with its patterns"
+            "name a family that layouts knows or that was registered, or modules with its patterns"
         )
 
 
