@@ -74,7 +74,7 @@ def test_the_commands_of_the_readme_run(tmp_path: Path) -> None:
         assert done.returncode == 0, (quick, done.stderr)
 
 
-@pytest.mark.parametrize("page", ["frameworks.md"])
+@pytest.mark.parametrize("page", ["frameworks.md", "adding-a-model.md"])
 def test_the_python_of_a_page_runs(page: str, tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(

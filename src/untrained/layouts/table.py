@@ -56,7 +56,7 @@ def table(
         RecipeError: a parameter of the body that the table does not name, or two tensors of one
             name.
     """
-    prefix, inside = next((n, m) for n, m in model.named_modules() if isinstance(m, body))
+    prefix, inside = _find(model, body)
     config: Any = inside.config
     computed = {held.parameter for held in fixed}
     plain = [slot for slot in modules(model).slots if slot.parameter not in computed]
@@ -78,6 +78,17 @@ def table(
     slots = tuple(_with_depth(tuple(described)))
     _check_roles(model, name, slots)
     return Layout(name, slots, fixed=fixed)
+
+
+def _find(model: nn.Module, body: type[nn.Module]) -> tuple[str, nn.Module]:
+    """The name of the first module of a class, and the module."""
+    for name, module in model.named_modules():
+        if isinstance(module, body):
+            return name, module
+    raise RecipeError(
+        f"{type(model).__name__} holds no {body.__name__}; describe it by the class that it holds, "
+        "or by its own"
+    )
 
 
 def _usual_sd(config: Any) -> float:
@@ -128,7 +139,7 @@ def _described(slot: Slot, model: nn.Module, config: Any, laws: Mapping[str, Law
     return replace(
         slot,
         own=next(
-            (laws[n] for n in (slot.component, slot.name, slot.path[0]) if n in laws),
+            (laws[n] for n in (slot.name, slot.component, slot.path[0]) if n in laws),
             usual_law(slot, model, config),
         ),
         residual=matrix and (last == "output" or slot.path == ("mlp", "down")),
@@ -146,10 +157,13 @@ def usual_law(slot: Slot, model: nn.Module, config: Any) -> Law | None:
     return Law("ones") if "LayerNorm" in owner or "RMSNorm" in owner else None
 
 
-def _head_width(slot: Slot, config: Any) -> int:
-    """The width of a head of the slot's stack."""
-    heads = getattr(config, f"{slot.stack}_attention_heads", None) or config.num_attention_heads
-    return int(getattr(config, "head_dim", None) or config.hidden_size // heads)
+def _head_width(slot: Slot, config: Any) -> int | None:
+    """The width of a head, rows over heads, or None if the configuration does not say."""
+    grouped = ("num_key_value_heads",) if slot.path[-1] == "key" else ()
+    for field in (*grouped, f"{slot.stack}_attention_heads", "num_attention_heads"):
+        if heads := getattr(config, field, None):
+            return slot.shape[0] // int(heads)
+    return None
 
 
 def _with_depth(slots: tuple[Slot, ...]) -> Iterator[Slot]:
