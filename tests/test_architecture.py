@@ -20,7 +20,7 @@ LAYERS = [
     {"report", "liveness", "apply"},
     {"ticket"},
     {"models", "generate", "export", "checkpoint", "ranks", "train", "trainer", "search"},
-    {"progress", "find"},
+    {"progress", "folder", "find"},
     {"presets", "plots"},
     {"cli"},
     {"__init__", "__main__"},

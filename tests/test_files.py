@@ -25,7 +25,7 @@ def test_a_missing_folder_is_an_error_of_the_callers_kind(tmp_path: Path) -> Non
 
 def test_a_folder_in_the_way_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "x").mkdir()
-    with pytest.raises(RunError, match="the file that was there is unchanged"):
+    with pytest.raises(RunError, match="is not an ordinary file, so it is not replaced"):
         write_atomic(tmp_path / "x", b"data")
     assert [p.name for p in tmp_path.iterdir()] == ["x"]
 

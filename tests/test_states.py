@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from untrained.errors import RecipeError
@@ -51,3 +53,19 @@ def test_the_scale_multiplies_the_models_own_law() -> None:
 
 def test_values_kept_as_they_are_have_no_law() -> None:
     assert Frozen(init="as_is").law(Law("normal")) is None
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Masked(keep=0.5, init="gpt2", fan="out"), "fan has no effect on gpt2"),
+        (lambda: Masked(keep=0.5, fan="out"), "fan has no effect on own"),
+        (lambda: Frozen(init="zeros", share="layers"), "share has no effect"),
+        (lambda: Masked(keep=0.5, scores="zeros", scores_scale=4.0), "scores_scale has no effect"),
+        (lambda: Masked(keep=0.5, rescale=1), r"rescale=1: rescale is yes or no \(True or False\)"),
+        (lambda: Masked(keep="0.5"), "keep='0.5': keep is a number above 0"),
+    ],
+)
+def test_an_option_without_effect_or_sense_is_refused(make: Any, words: str) -> None:
+    with pytest.raises(RecipeError, match=words):
+        make()

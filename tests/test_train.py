@@ -115,7 +115,7 @@ def test_edge_popup_needs_a_mask(task: TextTask) -> None:
 
 
 def test_edge_popup_names_its_settings(task: TextTask) -> None:
-    with pytest.raises(RunError, match="there are steps, batch"):
+    with pytest.raises(RunError, match="unknown: epochs; the settings are steps, batch"):
         edge_popup(searched(), task, epochs=3)
 
 

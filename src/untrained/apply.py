@@ -7,6 +7,7 @@ learned beside it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -103,8 +104,12 @@ class Applied:
         loads the search. A step uses the gradients of the latents up.
 
         Raises:
-            ApplyError: nothing is learned, or an optimiser that evaluates its loss itself.
+            ApplyError: nothing is learned, a setting that makes no sense or has no effect, or an
+                optimiser that evaluates its loss itself.
         """
+        for name, rate in (("lr", lr), ("scores_lr", scores_lr)):
+            if rate is not None and not (math.isfinite(rate) and rate >= 0):
+                raise ApplyError(f"{name}={rate}: a learning rate is a number, at least 0")
         if make is torch.optim.LBFGS:
             raise ApplyError("LBFGS evaluates the loss itself, between pull and push; use AdamW")
         learned, masked = self.latents(), self.scores.keys()
@@ -112,7 +117,13 @@ class Applied:
         trained = [latent for name, latent in learned.items() if name not in masked]
         groups: list[dict[str, Any]] = [{"params": trained}] if trained else []
         if scores:
-            groups.append({"params": scores, "lr": scores_lr or lr, "weight_decay": 0.0})
+            own = lr if scores_lr is None else scores_lr
+            groups.append({"params": scores, "lr": own, "weight_decay": 0.0})
+        if settings.get("weight_decay") and not trained:
+            raise ApplyError(
+                f"weight_decay={settings['weight_decay']} has no effect: nothing but scores is "
+                "learned, and what ranks them is not decayed; leave it out"
+            )
         if not groups:
             raise ApplyError(
                 f"nothing is learned under {self.recipe}; there is nothing to optimise"
@@ -212,6 +223,7 @@ def apply(
         ApplyError: the model is under a recipe already.
     """
     _refuse_wrapped(model)
+    _refuse_valueless(model)
     for name, parameter in model.named_parameters():
         if guarded(parameter):
             raise ApplyError(
@@ -231,12 +243,31 @@ def apply(
 
 def _refuse_wrapped(model: nn.Module) -> None:
     """A wrapper holds what its model was when it was wrapped, so `apply` comes first."""
+    if not isinstance(model, nn.Module):
+        raise ApplyError(f"apply() takes a torch module, not {type(model).__name__}")
     parallel = (nn.DataParallel, nn.parallel.DistributedDataParallel)
     if isinstance(model, parallel) or hasattr(model, "_orig_mod"):
         raise ApplyError(
             f"{type(model).__name__} is a wrapper around a model; apply() before wrapping or "
             "compiling, then wrap applied.model"
         )
+
+
+def _refuse_valueless(model: nn.Module) -> None:
+    """Every parameter needs a value, and a value that a real law can draw."""
+    for name, parameter in model.named_parameters():
+        if isinstance(parameter, nn.parameter.UninitializedParameter):
+            raise ApplyError(f"{name} has no shape yet; call the model once before apply()")
+        if parameter.is_meta:
+            raise ApplyError(
+                f"{name} is on the meta device and has no values; call model.to_empty("
+                "device='cpu') before apply(), which draws them all"
+            )
+        if not parameter.is_floating_point():
+            raise ApplyError(
+                f"{name} holds {str(parameter.dtype).removeprefix('torch.')}; apply() draws real "
+                "floating-point weights only"
+            )
 
 
 def _by_tensor(model: nn.Module, layout: Layout) -> Iterator[tuple[nn.Parameter, list[Slot]]]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,6 +20,8 @@ from untrained import __version__
 from untrained.errors import UntrainedError
 
 PRESET_NAMES = ("demo", "quick")
+
+_RESUMES = "; the same command goes on from here"
 
 _MAIN = """\
 networks whose weights are never trained
@@ -41,7 +42,7 @@ examples:
   untrained find --preset quick -o quick.ticket
       a tiny model, under a minute
   untrained find --preset demo -o sotu.ticket
-      the main job, ten minutes on two cores
+      the main job, a few minutes on two cores
   untrained find --recipe "all = masked(keep=0.3, init=signed_constant);
       norm = frozen(init=ones); bias = frozen(init=zeros)" -o keep30.ticket
       another recipe; a preset's name will do, too (supermask, frozen_qk, ...)
@@ -98,11 +99,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"untrained: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("untrained: stopped; the same command goes on from here", file=sys.stderr)
+        resumes = options.run is _find
+        print(f"untrained: stopped{_RESUMES if resumes else ''}", file=sys.stderr)
         return 130
-    except BrokenPipeError:
-        # The reader of our output has gone; let the interpreter's last flush go nowhere.
+    except OSError as error:
+        # The reader of our output has gone, or its disk is full; let the last flush go nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            print(f"untrained: cannot write: {error.strerror or error}", file=sys.stderr)
+        return 1
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and "allocate memory" not in str(error):
+            raise
+        print("untrained: out of memory; take a smaller model, batch or length", file=sys.stderr)
         return 1
 
 
@@ -113,9 +122,7 @@ def _find(options: argparse.Namespace) -> int:
 
     output: Path = options.output
     folder = Path(f"{output}{RUN}")
-    if options.fresh and folder.exists():
-        shutil.rmtree(folder)
-    results = find(_settings(options), output, screen=Screen(Console()))
+    results = find(_settings(options), output, fresh=options.fresh, screen=Screen(Console()))
     plot_find(results, folder / "curves.png")
     print(f"\nticket  {output}\ncurves  {folder / 'curves.png'}\nnumbers {folder / 'results.json'}")
     return 0
@@ -222,7 +229,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _verb(verbs: Any, name: str, run: Any, summary: str, text: str) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = verbs.add_parser(
-        name, help=summary, description=f"{summary.capitalize()}.\n\n{text}"
+        name, help=summary, description=f"{summary[:1].upper()}{summary[1:]}.\n\n{text}"
     )
     parser.set_defaults(run=run)
     return parser

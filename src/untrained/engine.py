@@ -154,9 +154,17 @@ class Engine:
     tensors: list[Effective]
 
     def __post_init__(self) -> None:
+        self._guard()
+        self.push()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """From a pickle: the same search, guarded like the first."""
+        vars(self).update(state)
+        self._guard()
+
+    def _guard(self) -> None:
         for tensor in self.tensors:
             _guarded[id(tensor.parameter)] = (weakref.ref(tensor.parameter), tensor.names[0])
-        self.push()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Engine:
         """A copy of the search with a model of its own, guarded like the first."""
@@ -288,7 +296,7 @@ class Engine:
                 part.follow(tensor.parameter.device)
 
     def check_intact(self) -> None:
-        """Require every E to equal its parts, and every mask to be the one the scores ask for.
+        """Require every E to equal its parts under the masks in force.
 
         Raises:
             ApplyError: a tensor that somebody else wrote to.
@@ -310,7 +318,7 @@ class Engine:
 
 
 def require_same(mine: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
-    """Require that a state has just these names and shapes.
+    """Require that a state has just these names and shapes, and no NaN.
 
     Raises:
         ApplyError: the first that differs.
@@ -321,6 +329,8 @@ def require_same(mine: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> Non
         if tensor.shape != state[name].shape:
             was, now = tuple(state[name].shape), tuple(tensor.shape)
             raise ApplyError(f"{name} is {was} in the state and {now} in the model")
+        if bool(state[name].isnan().any()):
+            raise ApplyError(f"{name} holds NaN in the state; no mask follows from that")
 
 
 def _overwritten(tensor: Effective) -> ApplyError:

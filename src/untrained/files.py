@@ -10,11 +10,13 @@ from untrained.errors import RunError, UntrainedError
 
 
 def write_atomic(path: Path, data: bytes, *, error: type[UntrainedError] = RunError) -> None:
-    """Write a file whole or not at all.
+    """Write a file whole or not at all. A link is followed.
 
     Raises:
-        error: the disk is full, the folder is read-only or missing; a file that was there is kept.
+        error: the disk is full, the folder is read-only or missing, or something that is no file
+            has this name; a file that was there is kept.
     """
+    path = check_replaceable(path, error=error)
     temporary = None
     try:
         with tempfile.NamedTemporaryFile(
@@ -31,6 +33,18 @@ def write_atomic(path: Path, data: bytes, *, error: type[UntrainedError] = RunEr
             Path(temporary).unlink(missing_ok=True)
         kept = "; the file that was there is unchanged" if path.exists() else ""
         raise error(f"cannot write {path}: {reason.strerror or reason}{kept}") from reason
+
+
+def check_replaceable(path: Path, *, error: type[UntrainedError] = RunError) -> Path:
+    """Where a path leads, if a file can be put there.
+
+    Raises:
+        error: a device, pipe or folder has this name.
+    """
+    target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_file():
+        raise error(f"{path} is not an ordinary file, so it is not replaced; give another name")
+    return target
 
 
 def make_folder(path: Path) -> None:

@@ -7,26 +7,27 @@ and a result in the run folder, so that the same command goes on where a killed 
 
 from __future__ import annotations
 
-import hashlib
 import json
+import math
 import os
 import platform
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
 
-from untrained import random
+from untrained import __version__, random
 from untrained.apply import Applied, apply
 from untrained.errors import RunError
-from untrained.files import make_folder, write_atomic
+from untrained.files import check_replaceable, write_atomic
+from untrained.folder import RunFolder, fingerprint
 from untrained.generate import generate
 from untrained.models import build, gpt2_config
 from untrained.progress import Screen
@@ -34,10 +35,14 @@ from untrained.recipe import Recipe, recipe
 from untrained.search import controls
 from untrained.tasks import TextTask, text
 from untrained.ticket import Ticket
+from untrained.ticket.format import MAGIC
 from untrained.train import History, Training, train
 
 RUN = ".run"
 """What is added to the ticket's name to name the run folder."""
+
+_FREE = ("controls", "dense_lrs", "embeddings_lrs", "prompt", "tokens")
+"""Settings that may change from one start to the next: what they decide is measured again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +85,14 @@ class Settings:
     prompt: str = "My fellow citizens, "
     """What the sample goes on from."""
 
+    def __post_init__(self) -> None:
+        if self.tokens < 0:
+            raise RunError(f"tokens={self.tokens}: tokens is at least 0, which is all of them")
+        for name in ("dense_lrs", "embeddings_lrs"):
+            rates = getattr(self, name)
+            if not rates or not all(math.isfinite(lr) and lr > 0 for lr in rates):
+                raise RunError(f"{name}={rates}: learning rates are numbers above 0, at least one")
+
 
 @dataclass(frozen=True)
 class Arm:
@@ -97,13 +110,32 @@ class Arm:
     tried: dict[str, float] = field(default_factory=dict)
     """Bits per byte on validation for each learning rate tried."""
 
+    @classmethod
+    def read(cls, held: dict[str, Any]) -> Arm:
+        """An arm from its JSON.
 
-def find(settings: Settings, output: Path, *, screen: Screen | None = None) -> dict[str, Any]:
+        Raises:
+            RunError: it is of another form.
+        """
+        try:
+            history = held["history"]
+            return cls(**held | {"history": history and History(**history)})
+        except (KeyError, TypeError) as reason:
+            raise RunError(
+                f"a result in the run folder is of another form ({reason}); measure it again with "
+                "--fresh"
+            ) from None
+
+
+def find(
+    settings: Settings, output: Path, *, fresh: bool = False, screen: Screen | None = None
+) -> dict[str, Any]:
     """Find a ticket, measure its controls and write both.
 
     Args:
         settings: all that decides what happens.
         output: the ticket's path; the run's files go into `output` + ".run".
+        fresh: delete what an earlier run left in that folder.
         screen: where to say what happens; silent if not given.
 
     Returns:
@@ -112,10 +144,9 @@ def find(settings: Settings, output: Path, *, screen: Screen | None = None) -> d
     Raises:
         UntrainedError: settings, text or files that do not work; what was done is kept.
     """
-    run = _Run(settings, output, screen or Screen.silent())
-    with run.locked():
-        run.check_settings()
-        run.introduce()
+    run = _Run(settings, Path(output), screen or Screen.silent())
+    with run.folder.locked(fresh=fresh):
+        run.start()
         found = run.search()
         ticket = run.ticket()
         arms = [found, *run.controls()] if settings.controls else [found]
@@ -128,58 +159,31 @@ class _Run:
     def __init__(self, settings: Settings, output: Path, screen: Screen) -> None:
         if output.is_dir() or not output.name:
             raise RunError(f"{output} is a folder; name a file for the ticket: -o sotu.ticket")
+        check_replaceable(output)
+        if output.exists() and not _is_ticket(output):
+            raise RunError(f"{output} exists and is no ticket; name another file with -o")
         self.settings, self.output, self.screen = settings, output, screen
-        self.folder = output.with_name(output.name + RUN)
+        self.folder = RunFolder(output.with_name(output.name + RUN))
         self.rules = recipe(settings.recipe)
-        make_folder(self.folder)
 
     @cached_property
     def task(self) -> TextTask:
         settings = self.settings
         return text(settings.data, tokenizer=settings.tokenizer, length=settings.length)
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Refuse a second process on the same output."""
-        import fcntl
-
-        path = self.folder / "lock"
-        try:
-            file = path.open("w")
-        except OSError as reason:
-            raise RunError(f"cannot write {path}: {reason.strerror}") from reason
-        with file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise RunError(
-                    f"another process is writing to {self.folder}; wait for it, or give "
-                    "another output with -o"
-                ) from None
-            yield
-
-    def check_settings(self) -> None:
-        """Require that the folder is new or belongs to the same settings; remember them."""
-        path = self.folder / "settings.json"
+    def start(self) -> None:
+        """Claim the folder, once everything that the settings name has been seen to work."""
         mine = json.loads(json.dumps(asdict(self.settings)))
-        if path.exists():
-            held = _read_json(path)
-            differing = sorted(key for key in {*mine, *held} if mine.get(key) != held.get(key))
-            if differing:
-                sides = ", ".join(f"{key}: {held.get(key)} there" for key in differing)
-                raise RunError(
-                    f"{self.folder} holds a run of other settings ({sides[:300]}); "
-                    "give another output with -o, or --fresh to delete it"
-                )
-        else:
-            write_atomic(path, json.dumps(mine, indent=1).encode())
+        self.folder.check(mine, free=_FREE)
+        self.introduce()
+        self.folder.remember(mine)
 
     def introduce(self) -> None:
         """Say what was drawn, and that every mask has an effect."""
         applied = self.applied(self.rules)
         self.screen.say(str(applied))
-        checked = applied.check_liveness()
-        self.screen.say(f"liveness: {checked} masked tensors checked, each bit flipped was seen")
+        if checked := applied.check_liveness():
+            self.screen.say(f"liveness: one bit of each of {checked} masks flipped, each was seen")
         self.screen.say(str(self.task))
         if not applied.trained() and self.settings.training.lr != Training.lr:
             self.screen.say(
@@ -201,24 +205,35 @@ class _Run:
 
     def search(self) -> Arm:
         """The search itself."""
-        return self.once("found", lambda: self.trained("found", self.rules, self.settings.training))
+        training = self.settings.training
+        measure = partial(self.trained, "found", self.rules, training)
+        return self.once("found", self.rules, measure, training)
 
     def controls(self) -> list[Arm]:
         """Every control, at the same budget."""
-        layout = self.found.layout
+        return [self.untrained(), *self.controls_of_a_mask(), self.dense()]
+
+    def untrained(self) -> Arm:
+        """The model before anything is learned, nothing pruned."""
         bare = controls.untrained(self.rules)
+        return self.once("untrained", bare, lambda: self.scored("untrained", self.applied(bare)))
+
+    def controls_of_a_mask(self) -> list[Arm]:
+        """Those that change or fix the masks; none where nothing is masked."""
+        if not self.found.engine.masked:
+            return []
+        embeddings = controls.embeddings_only(self.rules, self.found.layout)
         return [
-            self.once("untrained", lambda: self.scored("untrained", self.applied(bare))),
             self.worn("random", controls.random_mask),
             self.worn("shuffled", controls.shuffled_mask),
             self.worn("redrawn", controls.redrawn_weights),
-            self.best(
-                "embeddings",
-                controls.embeddings_only(self.rules, layout),
-                self.settings.embeddings_lrs,
-            ),
-            self.best("dense", controls.dense(self.rules), self.settings.dense_lrs),
+            self.best("embeddings", embeddings, self.settings.embeddings_lrs),
         ]
+
+    def dense(self) -> Arm:
+        """The same model, trained."""
+        rules = controls.dense(self.rules) if self.found.engine.masked else recipe("")
+        return self.best("dense", rules, self.settings.dense_lrs)
 
     @cached_property
     def found(self) -> Applied:
@@ -233,7 +248,7 @@ class _Run:
             with wear(self.found, seed=self.settings.seed + 1):
                 return self.scored(name, self.found)
 
-        return self.once(name, measure)
+        return self.once(name, self.rules, measure, self.settings.training)
 
     def best(self, name: str, rules: Recipe, lrs: tuple[float, ...]) -> Arm:
         """The arm of the learning rate that is best on validation."""
@@ -241,7 +256,8 @@ class _Run:
         for lr in lrs:
             training = replace(self.settings.training, lr=lr)
             run = f"{name}-{lr:g}"
-            tried.append(self.once(run, lambda r=run, t=training: self.trained(r, rules, t)))  # type: ignore[misc]
+            measure = partial(self.trained, run, rules, training)
+            tried.append(self.once(run, rules, measure, training))
         winner = min(tried, key=lambda arm: arm.bits_per_byte["valid"])
         scores = {f"{arm.lr:g}": arm.bits_per_byte["valid"] for arm in tried}
         return replace(winner, name=name, tried=scores)
@@ -283,23 +299,26 @@ class _Run:
             history,
         )
 
-    def once(self, name: str, measure: Callable[[], Arm]) -> Arm:
+    def once(
+        self,
+        name: str,
+        rules: Recipe,
+        measure: Callable[[], Arm],
+        training: Training | None = None,
+    ) -> Arm:
         """An arm's result from the folder, or measured now and put there."""
-        path = self.folder / f"{name}.json"
-        if path.exists():
-            held = _read_json(path)
-            history = held.pop("history")
-            return Arm(**held, history=History(**history) if history else None)
-        arm = measure()
-        write_atomic(path, json.dumps(asdict(arm), indent=1).encode())
-        return arm
+        identity = fingerprint(self.identity(rules, training), self.settings.tokens)
+        return Arm.read(self.folder.once(name, identity, lambda: asdict(measure())))
 
-    def identity(self, rules: Recipe, training: Training) -> str:
+    def identity(self, rules: Recipe, training: Training | None) -> str:
         """A hash of all that decides the bits of an arm."""
         settings = self.settings
-        parts = (str(rules), settings.model, settings.length, settings.seed, asdict(training))
-        named = json.dumps([random.GENERATOR, self.task.fingerprint(), *parts])
-        return hashlib.sha256(named.encode()).hexdigest()
+        return fingerprint(
+            random.GENERATOR,
+            self.task.fingerprint(),
+            *(str(rules), settings.model, settings.length, settings.seed),
+            training and asdict(training),
+        )
 
     # --- what is written ------------------------------------------------------------------------
 
@@ -321,6 +340,8 @@ class _Run:
             "settings": asdict(self.settings) | {"recipe": str(self.rules)},
             "versions": versions(),
             "arms": {arm.name: asdict(arm) for arm in arms},
+            "masked": len(self.found.engine.masked),
+            "trained": len(self.found.trained()),
             "baselines": self.baselines(),
             "ticket": ticket.size().as_dict(),
             "sample": sample,
@@ -372,7 +393,7 @@ def verify_in_fresh_process(ticket: Path, probe: Path) -> str:
 def versions() -> dict[str, str]:
     """What a number depends on beside the settings."""
     return {
-        "untrained": __import__("untrained").__version__,
+        "untrained": __version__,
         "generator": str(random.GENERATOR),
         "torch": torch.__version__,
         "transformers": transformers.__version__,
@@ -382,11 +403,9 @@ def versions() -> dict[str, str]:
     }
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def _is_ticket(path: Path) -> bool:
     try:
-        held = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as reason:
-        raise RunError(f"{path} is damaged ({reason}); delete it to measure it again") from None
-    if not isinstance(held, dict):
-        raise RunError(f"{path} does not hold a result; delete it to measure it again")
-    return held
+        with path.open("rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError as reason:
+        raise RunError(f"cannot read {path}: {reason.strerror}") from reason

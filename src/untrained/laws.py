@@ -43,10 +43,10 @@ LEAST, MOST = 2.0**-64, 2.0**64
 """The scales that can be drawn: every value is then a normal, finite float32, whatever its law, so
 that a processor which flushes denormals to zero draws the same."""
 
-_RESCALED = {
-    *("signed_constant", "unsigned_constant", "kaiming_uniform", "kaiming_normal"),
-    *("xavier_uniform", "xavier_normal", "linear"),
-}
+OF_A_FAN = ("signed_constant", "unsigned_constant", "kaiming_uniform", "kaiming_normal")
+"""The laws that divide by the fan that `fan` names."""
+
+_RESCALED = {*OF_A_FAN, "xavier_uniform", "xavier_normal", "linear"}
 _FIXED = {"ones", "zeros"}
 
 

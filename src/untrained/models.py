@@ -54,9 +54,16 @@ def gpt2_config(name: str, *, vocabulary: int, length: int) -> GPT2Config:
 
 
 def build(config: GPT2Config) -> GPT2LMHeadModel:
-    """A language model whose values do not matter: `apply` draws every one of them."""
+    """A language model whose values do not matter: `apply` draws every one of them.
+
+    Raises:
+        RunError: a configuration whose parts do not fit together.
+    """
     with torch.random.fork_rng():
-        return GPT2LMHeadModel(config)
+        try:
+            return GPT2LMHeadModel(config)
+        except (ValueError, TypeError, KeyError) as reason:
+            raise RunError(f"this configuration makes no GPT-2: {reason}") from reason
 
 
 def _numbers(name: str) -> tuple[int, int, int]:
@@ -81,6 +88,9 @@ def _from_file(path: Path, vocabulary: int, length: int) -> GPT2Config:
         if isinstance(reason, RunError):
             raise
         raise RunError(f"cannot read the model configuration {path}: {reason}") from None
-    config = GPT2Config(**settings)
+    try:
+        config = GPT2Config(**settings)
+    except Exception as reason:  # whatever the library says of values that make no sense
+        raise RunError(f"{path} makes no GPT-2: {reason}") from None
     config.vocab_size, config.n_positions = vocabulary, length
     return config

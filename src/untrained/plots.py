@@ -10,6 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from untrained.files import write_atomic
+from untrained.progress import how_found
 
 _LINES = ("unigram", "bigram", "random", "shuffled", "redrawn")
 
@@ -46,7 +47,7 @@ def _draw_curves(axes: Any, results: dict[str, Any]) -> None:
             marker="o",
             markersize=3,
             linewidth=2.5 if name == "found" else 1.5,
-            label="found: masks alone" if name == "found" else name,
+            label=f"found: {how_found(results)}" if name == "found" else name,
         )
     top = axes.get_ylim()[1]
     last = arms["found"]["history"]["steps"][-1]["step"]
@@ -57,9 +58,9 @@ def _draw_curves(axes: Any, results: dict[str, Any]) -> None:
         level = row["bits_per_byte"]["valid"]
         axes.axhline(level, color="grey", linewidth=0.8, linestyle="--")
         axes.annotate(name, (last, level), ha="right", va="bottom", fontsize=8, color="dimgrey")
-    axes.set(
-        xlabel="step", ylabel="validation, bits per byte", title="No weight was trained in `found`"
-    )
+    axes.set(xlabel="step", ylabel="validation, bits per byte")
+    if not results["trained"]:
+        axes.set_title("No weight was trained in `found`")
     axes.legend(frameon=False)
 
 

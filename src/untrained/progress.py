@@ -21,7 +21,7 @@ ARMS: dict[str, str] = {
     "unigram": "entropy of the text, unigram counts",
     "bigram": "entropy of the text, bigram counts",
     "embeddings": "embeddings trained over a random mask",
-    "found": "masks alone: the ticket",
+    "found": "the ticket",
     "dense": "the same model, trained",
 }
 """Every row of the table of results, from what knows least to what knows most."""
@@ -98,6 +98,13 @@ def _numbers(history: History) -> str:
     return "  ".join(parts)
 
 
+def how_found(results: dict[str, Any]) -> str:
+    """What the ticket's recipe learned, in two words."""
+    if not results["masked"]:
+        return "trained weights"
+    return "masks and trained weights" if results["trained"] else "masks alone"
+
+
 def _table(results: dict[str, Any]) -> Table:
     rows = results["arms"] | results["baselines"]
     table = Table(title="bits per byte (lower is better)", title_justify="left")
@@ -109,8 +116,10 @@ def _table(results: dict[str, Any]) -> Table:
         if name in rows:
             bits, nats = rows[name]["bits_per_byte"], rows[name]["nats_per_token"]
             numbers = (f"{bits['valid']:.3f}", f"{bits['test']:.3f}", f"{nats['test']:.3f}")
-            style = "bold" if name == "found" else None
-            table.add_row(name, meaning, *numbers, style=style)
+            if name == "found":
+                table.add_row(name, f"{how_found(results)}: {meaning}", *numbers, style="bold")
+            else:
+                table.add_row(name, meaning, *numbers)
     return table
 
 
@@ -119,11 +128,14 @@ def _conclusions(results: dict[str, Any]) -> Iterator[str]:
     for name in ("embeddings", "dense"):
         if name in arms:
             lr, tried = arms[name]["lr"], len(arms[name]["tried"])
-            yield f"{name}: learning rate {lr:g}, the best of {tried} tried on validation"
+            how = f"the best of {tried} on validation" if tried > 1 else "the one tried"
+            yield f"{name}: learning rate {lr:g}, {how}"
     if results["gap_closed"] is not None:
         yield (
-            f"masks alone close {results['gap_closed']:.0%} of the gap from bigram entropy to the "
-            "dense model (test; one seed is not a claim)"
+            f"{how_found(results)} close {results['gap_closed']:.0%} of the gap from bigram "
+            "entropy to the dense model (test; one seed is not a claim)"
         )
+    if not results["masked"]:
+        yield "nothing is masked: the controls that change or fix masks have no meaning here"
     if len(arms) == 1:
         yield "no controls were measured: these numbers alone support no claim"

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
+from numbers import Real
 from typing import ClassVar, Literal, TypeAlias
 
 from untrained.errors import RecipeError
-from untrained.laws import LAWS, Law
+from untrained.laws import LAWS, OF_A_FAN, Law
 
 By: TypeAlias = Literal["magnitude", "value"]
 Scope: TypeAlias = Literal["tensor", "layer", "global", "erk"]
@@ -59,6 +60,16 @@ class _State:
             raise RecipeError(
                 f"{self.word}(init={self.init}, scale={self.scale:g}): scale has no effect on "
                 f"{self.init}; leave scale out, or name a law"
+            )
+        if self.fan != "in" and self.init not in OF_A_FAN:
+            raise RecipeError(
+                f"{self.word}(init={self.init}, fan={self.fan}): fan has no effect on {self.init}; "
+                f"it is for {', '.join(OF_A_FAN)}"
+            )
+        if getattr(self, "share", "none") != "none" and self.init in ("zeros", "ones"):
+            raise RecipeError(
+                f"{self.word}(init={self.init}): share has no effect, {self.init} are the same in "
+                "every layer; leave it out"
             )
 
     def __str__(self) -> str:
@@ -143,6 +154,10 @@ class Masked(_Random):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.scores in ("zeros", "ones") and self.scores_scale != 1.0:
+            raise RecipeError(
+                f"{self}: scores_scale has no effect on the order of scores that are all equal"
+            )
         if self.share_scores == "layers" and self.scope == "layer":
             raise RecipeError(
                 f"{self}: scores that all layers share belong to no layer; take scope=tensor"
@@ -164,17 +179,17 @@ def _check(name: str, value: object) -> None:
     if name in _CHOICES and value not in _CHOICES[name]:
         raise RecipeError(f"{name}={value}: {name} is one of {', '.join(_CHOICES[name])}")
     if name in ("keep", "scale", "scores_scale"):
-        number = isinstance(value, int | float) and not isinstance(value, bool)
+        number = isinstance(value, Real) and not isinstance(value, bool)
         if not number or not math.isfinite(value) or value <= 0:  # type: ignore[arg-type, operator]
-            raise RecipeError(f"{name}={value}: {name} is a number above 0")
+            raise RecipeError(f"{name}={value!r}: {name} is a number above 0")
         if name == "keep" and value > 1:  # type: ignore[operator]
             raise RecipeError(f"keep={value}: keep is the share of the weights kept, in (0, 1]")
     if name in ("tile_rows", "tile_columns"):
         whole = isinstance(value, int) and not isinstance(value, bool)
         if not whole or not 1 <= value <= 2**20:  # type: ignore[operator]
             raise RecipeError(f"{name}={value}: {name} is a whole number of tiles, at least 1")
-    if name == "rescale" and value not in (None, True, False):
-        raise RecipeError(f"rescale={value}: rescale is yes or no")
+    if name == "rescale" and value is not None and not isinstance(value, bool):
+        raise RecipeError(f"rescale={value!r}: rescale is yes or no (True or False)")
 
 
 def _print(value: object) -> str:

@@ -70,13 +70,19 @@ class Training:
     """Seconds between two checkpoints, where a path for them is given."""
 
     def __post_init__(self) -> None:
-        for name, least in (("steps", 1), ("batch", 1), ("warmup", 0), ("log_every", 1)):
-            if getattr(self, name) < least:
-                raise RunError(f"{name}={getattr(self, name)}: {name} is at least {least}")
-        for name in ("lr", "scores_lr", "clip"):
+        least = {"steps": 1, "batch": 1, "warmup": 0, "log_every": 1, "evaluate_every": 1}
+        for name, low in (least | {"evaluate_tokens": 1}).items():
             value = getattr(self, name)
-            if not (math.isfinite(value) and value > 0):
-                raise RunError(f"{name}={value}: {name} is a number above 0")
+            if not isinstance(value, int) or isinstance(value, bool) or not low <= value < 2**31:
+                raise RunError(f"{name}={value!r}: {name} is a whole number, at least {low}")
+        for name in ("lr", "scores_lr", "clip"):
+            if not _is_number(getattr(self, name)) or getattr(self, name) <= 0:
+                raise RunError(f"{name}={getattr(self, name)!r}: {name} is a number above 0")
+        for name in ("weight_decay", "checkpoint_seconds"):
+            if not _is_number(getattr(self, name)) or getattr(self, name) < 0:
+                raise RunError(f"{name}={getattr(self, name)!r}: {name} is a number, at least 0")
+        if len(self.betas) != 2 or not all(_is_number(b) and 0 <= b < 1 for b in self.betas):
+            raise RunError(f"betas={self.betas!r}: betas are two numbers in [0, 1)")
 
     def rate(self, step: int) -> float:
         """The learning rate at a step (from 0), as a share of its peak."""
@@ -84,6 +90,10 @@ class Training:
             return (step + 1) / self.warmup
         span = max(self.steps - self.warmup, 1)
         return 0.5 * (1 + math.cos(math.pi * (step - self.warmup) / span))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
 
 
 @dataclass
@@ -107,7 +117,7 @@ def train(
     task: TextTask,
     training: Training,
     *,
-    checkpoint: Path | None = None,
+    checkpoint: str | Path | None = None,
     identity: str = "",
     watch: Watch | None = None,
 ) -> History:
@@ -125,13 +135,25 @@ def train(
         RunError: a loss that is not finite, or a checkpoint that does not fit.
         ApplyError: nothing is learned, or somebody else wrote to the weights.
     """
-    loop = _Loop(applied, task, training, checkpoint, identity)
+    _check_vocabulary(applied, task)
+    path = None if checkpoint is None else Path(checkpoint)
+    loop = _Loop(applied, task, training, path, identity)
     loop.resume()
     while loop.step < training.steps:
         loop.advance()
         if watch is not None and loop.logged():
             watch(loop.step, loop.history)
     return loop.history
+
+
+def _check_vocabulary(applied: Applied, task: TextTask) -> None:
+    """Every token needs a row of the embedding."""
+    rows = getattr(getattr(applied.model, "config", None), "vocab_size", None)
+    if rows is not None and rows < task.tokenizer.vocab_size:
+        raise RunError(
+            f"the model knows {rows} tokens and the text has {task.tokenizer.vocab_size}; make the "
+            "model with vocab_size=task.tokenizer.vocab_size"
+        )
 
 
 class _Loop:

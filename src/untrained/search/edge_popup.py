@@ -22,7 +22,7 @@ def edge_popup(
     applied: Applied,
     task: TextTask,
     *,
-    checkpoint: Path | None = None,
+    checkpoint: str | Path | None = None,
     identity: str = "",
     watch: Watch | None = None,
     **settings: Any,
@@ -42,9 +42,10 @@ def edge_popup(
     """
     if not applied.engine.masked:
         raise RunError(f"nothing is masked under {applied.recipe}; there is no mask to find")
-    try:
-        training = Training(**settings)
-    except TypeError:
-        known = ", ".join(Training.__dataclass_fields__)
-        raise RunError(f"unknown setting among {', '.join(settings)}; there are {known}") from None
+    known = Training.__dataclass_fields__
+    if unknown := settings.keys() - known:
+        raise RunError(
+            f"unknown: {', '.join(sorted(unknown))}; the settings are {', '.join(known)}"
+        )
+    training = Training(**settings)
     return train(applied, task, training, checkpoint=checkpoint, identity=identity, watch=watch)
