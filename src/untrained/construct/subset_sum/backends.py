@@ -15,8 +15,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from untrained.construct.subset_sum.fixed import Flags, Floats, fix_rows
-from untrained.construct.subset_sum.kernels import Integers
+from untrained.construct.subset_sum.kernels import Flags, Floats, Integers, fix_rows
 from untrained.errors import ConstructError
 
 Answer: TypeAlias = tuple[Flags, bool]

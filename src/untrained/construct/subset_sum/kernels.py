@@ -17,7 +17,18 @@ distance that is looked for, cells are hashed into a table of bits, and only ele
 occupied cell at their own place or next to it go on; a few rounds leave a handful, and these are
 compared with each other. A pair as close as a cell is wide survives every round. So the best one
 found is the best of all if it is as close as that; if not (the *guard*), the search starts again
-with wider cells, and at last with the heap.
+with other cells, and at last with the heap.
+
+Items and targets come as floats. They are multiplied by one power of two, chosen such that the
+magnitudes of all items add up to less than 2^60, and rounded. Sums of integers do not depend on
+their order, so the answer depends on neither threads nor algorithm. Most items are exact multiples
+of the unit; where one is not, the order of two subsets can be wrong by less than the *resolution*,
+n + 1 units, or about n * 1e-18 of the sum of all magnitudes. To keep exactly k of n items, a number
+M larger than any two errors' difference is added to every item, and k M to the target: any subset
+of another size is then worse than all of this one.
+
+This is one long file because what is kept on disk is renewed if its own file changes, and not if a
+file does whose functions it calls.
 """
 
 from __future__ import annotations
@@ -32,6 +43,8 @@ from numba.core.options import DefaultOptions
 from numpy.typing import NDArray
 
 Integers = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 Int: TypeAlias = Any
 """An int64. In machine code it is the only integer; to a type checker `int` is another."""
 F = TypeVar("F", bound=Callable[..., Any])
@@ -43,8 +56,10 @@ FEW = 13  # up to here, all sums are cheaper than a join
 _LISTED = 36  # up to here, a half's sums are held at once
 _CELLS = 5  # log2 of the cells of a table for each element of a list
 _EXPECTED = 8.0  # pairs within a cell's width, by a normal law of the sums
-_WIDER = 6  # log2 of how much wider the cells of a second attempt are
+_ATTEMPTS = 4  # with other cells, before the heap
+_WIDER, _NARROWER = 6, 12  # log2 of how much wider cells are made if the guard fails, or narrower
 _CROWD = 1 << 16  # more pairs than this are left to the heap, which merges equal sums
+_BITS = 60  # the magnitudes of all items stay below 2^60
 _FAR = np.int64(2**63 - 1)
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _ONE, _WORD = np.uint64(1), np.uint64(64)
@@ -146,13 +161,19 @@ def search(q: Integers, n: Int, t: Int, size: Int, space: Space) -> tuple[Int, I
     if t >= most:
         return t - most, positive
     shift = _cell(q, n, t, size)
-    for _ in range(2):
-        error, mask = _join_lists(q, n, t, shift, space) if n <= _LISTED else _join_windows(
-            q, n, t, shift, space
-        )  # fmt: skip
+    for _ in range(_ATTEMPTS):
+        if n <= _LISTED:
+            error, mask = _join_lists(q, n, t, shift, space)
+        else:
+            error, mask = _join_windows(q, n, t, shift, space)
         if 0 <= error <= np.int64(1) << shift:
             return error, mask
-        shift = min(shift + _WIDER, 60)
+        if error < 0:
+            shift = max(shift - _NARROWER, 0)
+        else:  # no cell has to be wider than the best pair so far
+            widest = min(shift + _WIDER, 58)
+            while shift < widest and np.int64(1) << shift < error:
+                shift += 1
     return _walk(q, n, t, space)
 
 
@@ -238,7 +259,7 @@ def _join(
 
     `named` says whether `a_id` and `c_id` hold the elements' masks; else their index is it.
     """
-    bits = _CELLS + 1
+    bits = max(_CELLS + 1, 6)
     while 1 << (bits - _CELLS) < n_c:
         bits += 1
     n_a = _sieve_by_place(n_a, n_c, shift, bits, named, space)
@@ -327,7 +348,7 @@ def _sieve_again(
     odd: Int, space: Space,
 ) -> Int:  # fmt: skip
     """Keep the values that are near one of the few others, in place; returns how many."""
-    bits = _CELLS + 1
+    bits = max(_CELLS + 1, 6)
     while 1 << (bits - _CELLS) < n_others:
         bits += 1
     _mark(others, n_others, shift, bits, odd, space.table)
@@ -624,3 +645,164 @@ def _take(
         if size > 0:
             _sink(rows, row, places, heap, 0, size)
     return value, name, size
+
+
+# --- floats as integers ---------------------------------------------------------------------------
+
+
+@compiled
+def _powers(power: Int) -> tuple[float, float]:
+    """Two factors whose product is 2^power, which may be too large for one."""
+    first = min(power, 1000)
+    return math.ldexp(1.0, first), math.ldexp(1.0, power - first)
+
+
+@compiled
+def fix(values: Floats, target: float, size: Int, q: Integers) -> tuple[Int, float, Int]:
+    """Write the items as integers; returns the target's, the resolution, and the unit's -log2."""
+    n = len(values)
+    largest = 0.0
+    for i in range(n):
+        largest = max(largest, abs(values[i]))
+    top = math.frexp(largest)[1]
+    total = np.int64(0)  # in units of 2^(top - 32), each rounded up
+    f, g = _powers(32 - top)
+    for i in range(n):
+        total += np.int64(abs(values[i]) * f * g) + 1
+    power = _BITS + 32 - top
+    limit = 2.0 ** (_BITS + 1)
+    while total > 0:
+        total >>= 1
+        power -= 1
+    if size >= 0:
+        room = 4 * n + 4
+        while room > 0:
+            room >>= 1
+            power -= 1
+            limit /= 2
+    rounded = False
+    magnitude = np.int64(0)
+    f, g = _powers(power)
+    for i in range(n):
+        x = values[i] * f * g
+        q[i] = np.int64(np.rint(x))
+        magnitude += abs(q[i])
+        rounded |= q[i] != x or (x == 0 and values[i] != 0)
+    y = target * f * g
+    t = np.int64(np.rint(min(max(y, -limit), limit)))  # beyond it, only the side counts
+    rounded |= (abs(y) < limit and t != y) or (y == 0 and target != 0)
+    if size >= 0:
+        raised = 2 * (abs(t) + magnitude) + 1
+        for i in range(n):
+            q[i] += raised
+        t += size * raised
+    return t, (math.ldexp(n + 1.0, -power) if rounded else 0.0), power
+
+
+# --- many instances -------------------------------------------------------------------------------
+
+
+@compiled
+def fix_rows(
+    values: Floats, rows: Integers, targets: Floats, size: Int, q: Integers, t: Integers,
+    resolution: Floats,
+) -> None:  # fmt: skip
+    """Fix instances: targets[b] with the items of row rows[b]."""
+    for b in range(len(targets)):
+        t[b], resolution[b], _ = fix(values[rows[b]], targets[b], size, q[b])
+
+
+@compiled
+def solve_rows(
+    values: Floats, rows: Integers, targets: Floats, tolerance: Floats, size: Int, depth: Int,
+    order: Integers, mask: Flags, optimal: Flags, resolution: Floats,
+    scratch: Integers, space: Space,
+) -> None:  # fmt: skip
+    """Solve instances: exactly, or with a `depth` below n or a tolerance >= 0 by `_climb`."""
+    n = values.shape[1]
+    q, some = scratch[0], scratch[1]  # (n,)
+    sums = space.a
+    for b in range(len(targets)):
+        t, resolution[b], power = fix(values[rows[b]], targets[b], size, q)
+        # Half a unit for every rounding, so that the error of the floats is within it too.
+        f, g = _powers(power)
+        within = np.int64(max(min(tolerance[b] * f * g, 2.0**61) - (n + 2), 0.0))
+        k = n
+        if n <= FEW:  # as `_climb` would, with less ado
+            _, kept = try_all(q, n, t, sums)
+            for i in range(n):
+                mask[b, i] = kept >> i & 1
+            optimal[b] = True
+            continue
+        if (depth < n or tolerance[b] >= 0) and size < 0:
+            k = _first_step(q, order[rows[b]], min(depth, n), within)
+        ordered = order[rows[b] if k < n else 0]
+        optimal[b] = _climb(q, t, size, k, depth, within, ordered, some, mask[b], space)
+
+
+@compiled
+def _climb(
+    q: Integers, t: Int, size: Int, k: Int, depth: Int, within: Int, order: Integers,
+    some: Integers, mask: Flags, space: Space,
+) -> bool:  # fmt: skip
+    """Search the k smallest items exactly after a greedy choice of the others, for growing k.
+
+    Stops at an error `within`, or at k = depth; a k of n is the exact search. Returns whether no
+    subset can be better.
+    """
+    n = len(q)
+    best = np.int64(-1)
+    while True:
+        items, goal = q, t
+        if k < n:
+            items, goal = some, _choose_large(q, t, k, order, some, mask, False)
+        error, kept = search(items, k, goal, size, space)
+        if k >= n:
+            for i in range(n):
+                mask[i] = kept >> i & 1
+            return True
+        if best < 0 or error < best:
+            best = error
+            _choose_large(q, t, k, order, some, mask, True)
+            for i in range(k):
+                mask[order[i]] = kept >> i & 1
+        if best <= within or k >= depth:
+            return bool(best == 0)
+        k = min(k + 3, depth, n)
+
+
+@compiled
+def _choose_large(
+    q: Integers, t: Int, k: Int, order: Integers, small: Integers, mask: Flags, write: bool
+) -> Int:
+    """Keep large items while that brings the rest to the middle of what the k smallest reach.
+
+    Returns what is left for these; writes them to `small`, and with `write` the choice to `mask`.
+    """
+    middle = np.int64(0)
+    for i in range(k):
+        small[i] = q[order[i]]
+        middle += small[i]
+    middle //= 2
+    left = t - middle
+    for i in range(len(q) - 1, k - 1, -1):
+        x = q[order[i]]
+        kept = abs(left - x) < abs(left)
+        if kept:
+            left -= x
+        if write:
+            mask[order[i]] = kept
+    return left + middle
+
+
+@compiled
+def _first_step(q: Integers, order: Integers, depth: Int, within: Int) -> Int:
+    """How many of the smallest items should have a few subsets within the tolerance."""
+    squares = reach = 0.0
+    for k in range(depth):
+        expected = math.log2(2.0 * within + 1) + k - math.log2(math.sqrt(1.6 * squares) + 1)
+        if k >= 4 and expected >= 2 and reach >= abs(float(q[order[k]])):
+            return k
+        squares += float(q[order[k]]) ** 2
+        reach += abs(float(q[order[k]]))
+    return depth

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from untrained.construct.subset_sum.fixed import Flags, Floats, exact_error
+from untrained.construct.subset_sum.kernels import Flags, Floats
+from untrained.construct.subset_sum.measure import exact_error
 from untrained.errors import ConstructError
 
 

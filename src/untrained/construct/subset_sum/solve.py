@@ -1,7 +1,7 @@
 """Which subset of these numbers has the sum closest to that target?
 
 `subset_sum` answers exactly, for many instances at once: `kernels` finds the best subset of
-integers, `fixed` makes integers of floats, `backends` asks other solvers.
+integers, `measure` tells its error, `backends` asks other solvers.
 """
 
 from __future__ import annotations
@@ -20,8 +20,16 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from untrained.construct.subset_sum import backends
-from untrained.construct.subset_sum.fixed import Flags, Floats, measure, solve_rows
-from untrained.construct.subset_sum.kernels import MOST, Integers, bytes_needed, make_space
+from untrained.construct.subset_sum.kernels import (
+    MOST,
+    Flags,
+    Floats,
+    Integers,
+    bytes_needed,
+    make_space,
+    solve_rows,
+)
+from untrained.construct.subset_sum.measure import measure
 from untrained.construct.subset_sum.result import SubsetSums
 from untrained.errors import ConstructError
 
