@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from transformers.utils import ModelOutput
 
+from families import FAMILIES
 from models import V, tiny_gpt2
 from untrained.apply import apply
 from untrained.errors import ApplyError
@@ -37,6 +39,29 @@ def test_liveness_leaves_the_model_as_it_was() -> None:
     assert applied.model.training
     assert torch.equal(state, torch.random.get_rng_state())
     assert all(p.grad is None for p in applied.model.parameters())
+
+
+class DeafDecoder(nn.Module):
+    """Gives out what its encoder says, and does not listen to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.decoder = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> ModelOutput:
+        return ModelOutput(logits=self.decoder(x), encoder_last_hidden_state=self.encoder(x))
+
+
+def test_an_encoder_that_the_decoder_ignores_is_named() -> None:
+    applied = apply(DeafDecoder(), "encoder,decoder = masked(keep=0.5)")
+    with pytest.raises(ApplyError, match=r"encoder.weight .* does not change the output"):
+        applied.check_liveness(torch.randn(3, 4))
+
+
+def test_every_head_of_a_model_is_looked_at() -> None:
+    model = FAMILIES["bert-pretraining"].model()
+    applied = apply(model, "cls.seq_relationship,pooler = masked(keep=0.5)")
+    assert applied.check_liveness() == 2
 
 
 def test_running_statistics_are_left_alone() -> None:

@@ -15,11 +15,17 @@ from untrained.apply import apply
 from untrained.components import Slot
 from untrained.errors import RecipeError
 from untrained.layouts import Layout, layout_of
+from untrained.recipe import PRESETS
 from untrained.states import Masked
 
 EVERY = [pytest.param(family, id=name) for name, family in FAMILIES.items()]
 MASKED = "all = masked(keep=0.3); norm,bias = frozen"
 OF_MARIAN = [pytest.param(FAMILIES[name], id=name) for name in ("marian", "marian-two")]
+
+TIED = [
+    pytest.param(FAMILIES[name], id=name)
+    for name in ("llama-tied", "bert", "bert-pretraining", "roberta", "marian")
+]
 
 
 def slots(model: Any) -> dict[str, Slot]:
@@ -160,16 +166,31 @@ def test_what_writes_to_the_residual_stream_is_marked(family: Family) -> None:
     assert marked == {"output", "mlp.down"} | cross
 
 
-@pytest.mark.parametrize("family", EVERY)
+@pytest.mark.parametrize("family", TIED)
 def test_a_tied_head_is_masked_together_with_its_embedding(family: Family) -> None:
     model = family.model()
-    tied = model.get_output_embeddings()
-    if tied is None or tied.weight is not model.get_input_embeddings().weight:
-        pytest.skip("the head is not tied to the input embedding")
+    assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
     with pytest.raises(RecipeError, match="they are one tied tensor"):
         apply(model, "unembedding = masked(keep=0.5)")
     applied = apply(model, "embedding,unembedding = masked(keep=0.5)")
     assert sum(mask.numel() == V * D for mask in applied.masks.values()) == 1
+
+
+def test_the_head_of_a_second_vocabulary_is_tied_to_it() -> None:
+    model = FAMILIES["marian-two"].model()
+    with pytest.raises(RecipeError, match="decoder.embedding is .* but they are one tied tensor"):
+        apply(model, "unembedding = masked(keep=0.5)")
+    applied = apply(model, "decoder.embedding,unembedding = masked(keep=0.5)")
+    assert list(applied.masks) == ["decoder.embedding"]
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("name", ["llama", "qwen2", "bert", "roberta", "marian"])
+def test_every_preset_fits_every_language_model(name: str, preset: str) -> None:
+    model = FAMILIES[name].model()
+    applied = apply(model, preset)
+    assert torch.isfinite(model(**batch(model)).loss)
+    applied.check_intact()
 
 
 # --- Llama-shaped ---

@@ -219,7 +219,7 @@ def _bert_shaped(config: type[Any], classes: tuple[type[nn.Module], ...]) -> Fam
 
 # --- Marian ---
 
-_POSITIONS = 2**22
+_POSITIONS = 2**21
 """The sinusoids that Marian's constructor may compute, one number at a time."""
 
 
