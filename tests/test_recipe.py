@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from torch import nn
 
 from models import LAYERS, mlp, tiny_gpt2
 from untrained.errors import RecipeError
@@ -191,3 +192,15 @@ def test_a_module_is_named_by_its_own_names() -> None:
         "2": Trained(),
         "bias.2": Trained(),
     }
+
+
+def test_sharing_over_tensors_of_different_shapes_is_refused() -> None:
+    model = nn.Sequential(nn.Linear(4, 5), nn.Linear(5, 3))
+    layout = modules(model, {"layer": "*"})
+    with pytest.raises(RecipeError, match="no two layers hold a tensor of one shape"):
+        recipe("layer = masked(keep=0.5, share=layers)").states(layout)
+
+
+def test_a_budget_by_layer_outside_the_layers_is_refused() -> None:
+    with pytest.raises(RecipeError, match="scope=layer has no effect, embedding is outside"):
+        recipe("embedding = masked(keep=0.5, scope=layer)").states(layout_of(tiny_gpt2()))

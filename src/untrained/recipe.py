@@ -16,6 +16,7 @@ of a cross-attention have a word of their own, `cross.query`, and `query` does n
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -189,13 +190,8 @@ class Recipe:
                     f"{selector} = {state} has no effect: more specific clauses decide all that "
                     "it names; leave it out"
                 )
-            for option in ("share", "share_scores"):
-                shares = getattr(state, option, "none") == "layers"
-                if shares and all(slot.layer is None for slot in decided):
-                    raise RecipeError(
-                        f"{selector} = {state}: {option}=layers has no effect, {selector} is "
-                        "outside the stack of layers; leave it out"
-                    )
+            alike = [slot for slot, (_, other) in chosen.items() if other == state]
+            _check_layers(selector, state, decided, alike)
 
 
 def recipe(text: str | Recipe) -> Recipe:
@@ -304,6 +300,24 @@ def _state_of(slot: Slot, selector: Selector | None, state: State) -> State:
             f"embeddings only; add '{slot.path[0]} = frozen' or '{slot.path[0]} = trained'"
         )
     return state
+
+
+def _check_layers(selector: Selector, state: State, decided: list[Slot], alike: list[Slot]) -> None:
+    """What is asked of several layers needs several layers."""
+    for option in ("share", "share_scores", "scope"):
+        asked = getattr(state, option, None) in ("layers", "layer")
+        if asked and all(slot.layer is None for slot in decided):
+            raise RecipeError(
+                f"{selector} = {state}: {option}={getattr(state, option)} has no effect, "
+                f"{selector} is outside the stack of layers; leave it out"
+            )
+        sizes = Counter((slot.shared_role, slot.shape) for slot in alike if slot.layer is not None)
+        deep = any(slot.layer for slot in alike)
+        if asked and option != "scope" and deep and max(sizes.values()) == 1:
+            raise RecipeError(
+                f"{selector} = {state}: {option}=layers has no effect, no two layers hold a tensor "
+                "of one shape here; leave it out"
+            )
 
 
 def _nothing(selector: Selector, layout: Layout) -> str:
