@@ -204,3 +204,9 @@ def test_sharing_over_tensors_of_different_shapes_is_refused() -> None:
 def test_a_budget_by_layer_outside_the_layers_is_refused() -> None:
     with pytest.raises(RecipeError, match="scope=layer has no effect, embedding is outside"):
         recipe("embedding = masked(keep=0.5, scope=layer)").states(layout_of(tiny_gpt2()))
+
+
+def test_a_recipe_that_no_ticket_could_hold_is_refused() -> None:
+    text = "; ".join(f"mlp[{layer}] = masked(keep=0.5, init=gpt2)" for layer in range(120))
+    with pytest.raises(RecipeError, match="is too long for a ticket, which holds 4,096"):
+        recipe(text)

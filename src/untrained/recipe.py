@@ -108,6 +108,10 @@ class Clause:
         return f"{','.join(map(str, self.selectors))} = {self.state}"
 
 
+LONGEST = 4096
+"""The characters of the longest recipe."""
+
+
 @dataclass(frozen=True)
 class Recipe:
     """An ordered set of clauses, no component named twice."""
@@ -120,6 +124,11 @@ class Recipe:
             if selector in seen:
                 raise RecipeError(f"{selector} is named twice; say its state once")
             seen.add(selector)
+        if (length := len(str(self))) > LONGEST:
+            raise RecipeError(
+                f"a recipe of {length:,} characters is too long for a ticket, which holds "
+                f"{LONGEST:,}; name a whole component (mlp) or a range of layers (mlp[0:4])"
+            )
 
     def __iter__(self) -> Iterator[tuple[Selector, State]]:
         for clause in self.clauses:

@@ -17,7 +17,7 @@ from torch import Tensor
 from untrained.errors import TicketError
 from untrained.masks import Mask
 from untrained.random import GENERATOR
-from untrained.recipe import Recipe, recipe
+from untrained.recipe import LONGEST, Recipe, recipe
 from untrained.ticket.architecture import Architecture
 from untrained.ticket.fields import Fields
 from untrained.ticket.format import Section
@@ -145,7 +145,7 @@ class Content:
             by_kind.setdefault(section.kind, {})[section.name] = section
         masks = by_kind.get("mask", {})
         content = cls(
-            recipe=recipe(header.text("recipe", limit=4096)),
+            recipe=recipe(header.text("recipe", limit=LONGEST)),
             seed=header.whole("seed", limit=2**64 - 1),
             architecture=Architecture.read(header.fields("architecture")),
             layout=layout.name("name"),
