@@ -8,7 +8,16 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import BertConfig, BertModel, MarianConfig, MarianMTModel, Qwen3Config, Qwen3Model
+from transformers import (
+    BertConfig,
+    BertModel,
+    EncoderDecoderConfig,
+    EncoderDecoderModel,
+    MarianConfig,
+    MarianMTModel,
+    Qwen3Config,
+    Qwen3Model,
+)
 
 from families import FAMILIES, GROUPS, HEADS, LAYERS, D, Family, V, batch
 from untrained.apply import apply
@@ -251,6 +260,14 @@ def test_bert_with_cross_attention_is_refused() -> None:
     config = BertConfig(**FAMILIES["bert"].settings, is_decoder=True, add_cross_attention=True)
     with pytest.raises(RecipeError, match="add_cross_attention"):
         layout_of(BertModel(config))
+
+
+def test_two_models_joined_into_one_are_refused() -> None:
+    settings = FAMILIES["bert"].settings
+    decoder = BertConfig(**settings, is_decoder=True, add_cross_attention=True)
+    both = EncoderDecoderConfig.from_encoder_decoder_configs(BertConfig(**settings), decoder)
+    with pytest.raises(RecipeError, match="EncoderDecoderModel joins encoder and decoder"):
+        layout_of(EncoderDecoderModel(both))
 
 
 # --- Marian ---

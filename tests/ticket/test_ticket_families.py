@@ -122,6 +122,14 @@ def test_a_rebuilt_model_is_tied(name: str) -> None:
     assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
 
 
+@pytest.mark.parametrize("name", ["llama", "bert", "marian"])
+def test_a_model_in_bfloat16_comes_back_in_bfloat16(name: str) -> None:
+    applied = apply(FAMILIES[name].model().to(torch.bfloat16), RULES)
+    rebuilt = Ticket.of(applied).model()
+    assert {p.dtype for p in rebuilt.parameters()} == {torch.bfloat16}
+    assert torch.equal(logits(rebuilt), logits(applied.model))
+
+
 # --- positions that the model computes ---
 
 

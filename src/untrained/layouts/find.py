@@ -46,10 +46,13 @@ def layout_of(model: nn.Module) -> Layout:
 
     Raises:
         RecipeError: a Hugging Face model of an unknown family (its own initialisation is not
-            torch's, so that guessing would change the model without a word).
+            torch's, so that guessing would change the model without a word), or one that joins
+            two models.
     """
     for family, layout in reversed(_FAMILIES.items()):
-        if any(isinstance(module, family) for module in model.modules()):
+        bodies = [name for name, module in model.named_modules() if isinstance(module, family)]
+        if bodies:
+            _check_alone(model, bodies[0])
             return layout(model)
     if any(isinstance(module, PreTrainedModel) for module in model.modules()):
         known = ", ".join(family.__name__ for family in _FAMILIES)
@@ -59,3 +62,16 @@ def layout_of(model: nn.Module) -> Layout:
             "apply(model, recipe, layout=untrained.layouts.modules(model, patterns))"
         )
     return modules(model)
+
+
+def _check_alone(model: nn.Module, body: str) -> None:
+    """Refuse a second Hugging Face model beside the body, of which the layout knows nothing."""
+    for name, module in model.named_modules():
+        around = not name or f"{body}.".startswith(f"{name}.")
+        inside = not body or f"{name}.".startswith(f"{body}.")
+        if isinstance(module, PreTrainedModel) and not around and not inside:
+            raise RecipeError(
+                f"{type(model).__name__} joins {body} and {name}, a {type(module).__name__}, and a "
+                "layout describes one body; register a layout for the whole class "
+                f"(untrained.layouts.register({type(model).__name__}, ...))"
+            )
