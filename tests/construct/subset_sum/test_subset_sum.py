@@ -354,6 +354,16 @@ def test_an_unreachable_target_gets_the_end_of_the_range():
     assert np.array_equal(ut.subset_sum(x, 1e308).mask, x > 0)
 
 
+@pytest.mark.parametrize("n", [24, 40])
+def test_items_that_are_out_of_all_proportion_are_left_out(n: int):
+    x, t = products(1, n)
+    x = np.round(x * 2**36) / 2**36  # so that the unit is fine enough with the large ones too
+    with_two = np.concatenate([x, [[2.0**20, -(2.0**22)]]], axis=1)
+    found, alone = ut.subset_sum(with_two, t), ut.subset_sum(x, t)
+    assert np.array_equal(found.mask[:, :n], alone.mask)
+    assert not found.mask[:, n:].any()
+
+
 def test_subnormal_numbers_are_numbers():
     tiny = 5e-324
     found = ut.subset_sum([tiny, 2 * tiny, 4 * tiny], 5 * tiny)

@@ -252,9 +252,7 @@ def _join_lists(q: Integers, n: Int, t: Int, shift: Int, space: Space) -> tuple[
 
 
 @compiled
-def _join(
-    n_a: Int, n_c: Int, low: Int, shift: Int, named: bool, space: Space
-) -> tuple[Int, Int]:  # fmt: skip
+def _join(n_a: Int, n_c: Int, low: Int, shift: Int, named: bool, space: Space) -> tuple[Int, Int]:
     """The best pair of the first n_a elements of A and n_c of C; error -1 if there is a crowd.
 
     `named` says whether `a_id` and `c_id` hold the elements' masks; else their index is it.
@@ -280,9 +278,7 @@ def _join(
 
 
 @compiled
-def _sieve_by_place(
-    n_a: Int, n_c: Int, shift: Int, bits: Int, named: bool, space: Space
-) -> Int:  # fmt: skip
+def _sieve_by_place(n_a: Int, n_c: Int, shift: Int, bits: Int, named: bool, space: Space) -> Int:
     """Keep the elements of A in or beside a cell with one of C, cells taken modulo the table."""
     a, c, table, spread = space.a, space.c, space.table, space.spread
     near, near_id = space.near_a, space.near_a_id

@@ -117,9 +117,7 @@ class _Job:
         return int(self.values.shape[1])
 
     @classmethod
-    def of(
-        cls, values: object, target: object, *, tolerance: object, size: int | None
-    ) -> _Job:  # fmt: skip
+    def of(cls, values: object, target: object, *, tolerance: object, size: int | None) -> _Job:
         items, wanted = _floats(values, "values"), _floats(target, "target")
         near = _floats(-1.0 if tolerance is None else tolerance, "tolerance")
         if tolerance is not None and not (near >= 0).all():
@@ -208,7 +206,7 @@ def _solve(
 
 def _solve_in_time(
     job: _Job, top: int, threads: int, seconds: float
-) -> tuple[Flags, Flags, Floats]:  # fmt: skip
+) -> tuple[Flags, Flags, Floats]:
     """Go deeper by steps of four items, while the next step should end in time."""
     _solve(job, min(8, top), 1, np.arange(min(1, len(job.targets))))  # to compile takes no part
     start = time.monotonic()
