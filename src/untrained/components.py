@@ -98,6 +98,13 @@ class Slot:
         return self._within_stack(f"{layer}{self.component}")
 
     @property
+    def layer_number(self) -> int | None:
+        """The layer's index, of two stacks never the same."""
+        if self.layer is None or self.stack is None:
+            return self.layer
+        return self.layer * len(STACKS) + STACKS.index(self.stack)
+
+    @property
     def path(self) -> tuple[str, ...]:
         """The component's name in parts: `mlp.up` is ("mlp", "up")."""
         return tuple(self.component.split("."))

@@ -200,7 +200,7 @@ class Engine:
             first = {id(part.latent): part for part in reversed(parts)}  # shared scores count once
             held = {part.slot.role: part for part in parts if first[id(part.latent)] is part}
             scores = {role: part.scores for role, part in held.items()}
-            layer = {role: part.slot.layer for role, part in held.items()}
+            layer = {role: part.slot.layer_number for role, part in held.items()}
             chosen = select(scores, state.keep, scope=state.scope, by=state.by, layer=layer)
             whole = {id(part.latent): part.tiled(chosen[role]) for role, part in held.items()}
             masks |= {part.slot.role: whole[id(part.latent)] for part in parts}

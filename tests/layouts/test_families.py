@@ -330,6 +330,14 @@ def test_layers_are_counted_within_their_stack() -> None:
     }
 
 
+def test_a_budget_of_a_layer_is_that_of_one_stack() -> None:
+    """Encoder and decoder differ in size, so a budget over both would be held by neither."""
+    masks = apply(FAMILIES["marian"].model(), "mlp = masked(keep=0.5, scope=layer)").masks
+    for stack in ("encoder", "decoder"):
+        held = [masks[f"{stack}.layers.0.mlp.{part}"] for part in ("up", "down")]
+        assert sum(int(mask.sum()) for mask in held) == sum(mask.numel() for mask in held) // 2
+
+
 def test_the_biases_of_a_stack_can_be_named() -> None:
     applied = apply(FAMILIES["marian"].model(), "bias = frozen; encoder.bias = trained")
     trained = {
