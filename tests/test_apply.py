@@ -113,7 +113,7 @@ def test_tied_and_untied_models_both_work(tied: bool) -> None:
 
 def test_half_a_tie_is_refused_with_a_way_out() -> None:
     with pytest.raises(
-        RecipeError, match="one tied tensor; give both one state: 'embedding,unembe"
+        RecipeError, match="one tied tensor; give all of it one state: 'embedding,unembe"
     ):
         apply(tiny_gpt2(), "embedding = masked(keep=0.5)")
 
@@ -332,3 +332,8 @@ def test_states_are_known_by_slot() -> None:
     applied = apply(tiny_gpt2(), "query = frozen; mlp = masked(keep=0.5)")
     kinds = {type(state) for state in applied.states.values()}
     assert kinds == {Trained, Frozen, Masked}
+
+
+def test_the_way_out_of_half_a_tie_is_the_state_that_was_asked_for() -> None:
+    with pytest.raises(RecipeError, match=r"'embedding,unembedding = masked\(keep=0.5\)'"):
+        apply(tiny_gpt2(), "unembedding = masked(keep=0.5)")

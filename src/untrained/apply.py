@@ -348,16 +348,24 @@ def _untied(states: dict[Slot, State]) -> Iterator[tuple[Slot, State]]:
     Raises:
         RecipeError: a tie of which the recipe names only one side.
     """
-    seen: dict[tuple[int, int] | None, tuple[Slot, State]] = {}
+    places: dict[tuple[int, int] | None, dict[Slot, State]] = {}
     for slot, state in states.items():
-        first, other = seen.setdefault(slot.part, (slot, state))
-        if state != other:
-            raise RecipeError(
-                f"{first.role} is {other} and {slot.role} is {state}, but they are one tied "
-                f"tensor; give both one state: '{first.component},{slot.component} = {other}'"
-                ", or untie them (tie_word_embeddings=False)"
-            )
-    yield from seen.values()
+        places.setdefault(slot.part, {})[slot] = state
+    for tied in places.values():
+        if len(set(tied.values())) > 1:
+            raise RecipeError(_half_a_tie(tied))
+        yield next(iter(tied.items()))
+
+
+def _half_a_tie(tied: dict[Slot, State]) -> str:
+    """What to say; the state to propose is one that somebody asked for."""
+    sides = " and ".join(f"{slot.role} is {state}" for slot, state in tied.items())
+    names = ",".join(dict.fromkeys(slot.name for slot in tied))
+    asked = next(state for state in tied.values() if state != Trained())
+    return (
+        f"{sides}, but they are one tied tensor; give all of it one state: '{names} = {asked}', or "
+        "untie it (tie_word_embeddings=False in a Hugging Face configuration)"
+    )
 
 
 def _frozen_value(slot: Slot, state: Frozen, seed: int, layers: int) -> Tensor | None:
