@@ -196,3 +196,11 @@ def test_any_optimiser_will_do(make: Any, lr: float) -> None:
     assert losses[-1] < losses[0]
     assert applied.masks != before
     applied.check_intact()
+
+
+def test_a_frozen_weight_that_would_be_trained_is_refused() -> None:
+    applied = apply(tiny_gpt2(), "query = masked(keep=0.5); mlp = frozen(init=as_is)")
+    applied.model.requires_grad_(True)  # the fault: it is now among what is trained
+    assert "transformer.h.0.mlp.c_fc.weight" in applied.trained()
+    with pytest.raises(ApplyError, match="c_fc.weight is frozen.*but somebody set requires_grad"):
+        applied.optimizer(torch.optim.SGD, lr=0.1)

@@ -168,3 +168,12 @@ def test_a_saved_model_is_an_ordinary_model(tmp_path: Path) -> None:
 def test_a_learning_rate_without_effect_is_said(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match=r"learning_rate=0.5 has no effect.*applied.optimizer"):
         trainer(search(), tmp_path, learning_rate=0.5, max_steps=1).train()
+
+
+@pytest.mark.parametrize("lost", ["optimizer.pt", "scheduler.pt"])
+def test_resuming_without_the_scores_is_refused(tmp_path: Path, lost: str) -> None:
+    saving = {"save_strategy": "steps", "save_steps": 3}
+    trainer(search(), tmp_path, **saving, callbacks=[Stop(3)]).train()
+    (tmp_path / "checkpoint-3" / lost).unlink()
+    with pytest.raises(ApplyError, match="resumed at step 3 without the optimiser's state"):
+        trainer(search(), tmp_path, **saving).train(resume_from_checkpoint=True)

@@ -112,6 +112,7 @@ class Applied:
                 raise ApplyError(f"{name}={rate}: a learning rate is a number, at least 0")
         if make is torch.optim.LBFGS:
             raise ApplyError("LBFGS evaluates the loss itself, between pull and push; use AdamW")
+        self._check_frozen()
         learned, masked = self.latents(), self.scores.keys()
         scores = [latent for name, latent in learned.items() if name in masked]
         trained = [latent for name, latent in learned.items() if name not in masked]
@@ -131,6 +132,16 @@ class Applied:
         optimizer: torch.optim.Optimizer = make(groups, lr=lr, **settings)
         attach(self.engine, optimizer, identity=self.identity, allow_unused=allow_unused)
         return optimizer
+
+    def _check_frozen(self) -> None:
+        named = dict(self.model.named_parameters(remove_duplicate=False))
+        for slot, state in self.distinct().items():
+            held = named[slot.parameter]
+            if isinstance(state, Frozen) and held.requires_grad and not guarded(held):
+                raise ApplyError(
+                    f"{slot.parameter} is {state}, but somebody set requires_grad on it, so it "
+                    "would be trained; set it to False again, or say trained in the recipe"
+                )
 
     def pull(self) -> None:
         """Move gradients from effective weights to latents (the optimiser calls this)."""

@@ -38,7 +38,9 @@ class SearchCallback(TrainerCallback):  # type: ignore[misc]
         """
         self.applied = applied
 
-    def on_train_begin(self, args: TrainingArguments, *_: Any, **kwargs: Any) -> None:
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, *_: Any, **kwargs: Any
+    ) -> None:
         """Refuse what would not search.
 
         Raises:
@@ -58,6 +60,11 @@ class SearchCallback(TrainerCallback):  # type: ignore[misc]
             raise ApplyError(
                 "the Trainer's optimiser does not hold the scores; give it "
                 "optimizers=(applied.optimizer(torch.optim.AdamW, lr=...), None)"
+            )
+        if state.global_step and not kwargs["optimizer"].state:
+            raise ApplyError(
+                f"resumed at step {state.global_step} without the optimiser's state, so without "
+                "its scores: the checkpoint lacks optimizer.pt or scheduler.pt"
             )
         for name in _ignored(args):
             warnings.warn(
