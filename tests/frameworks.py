@@ -56,6 +56,15 @@ def plain_loop(
     return optimizer
 
 
+def step(applied: Applied, optimizer: torch.optim.Optimizer, inputs: dict[str, Tensor]) -> float:
+    """One step on one batch; returns the loss before it."""
+    loss = applied.model(**inputs).loss
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return float(loss.detach())
+
+
 def same(first: Applied, second: Applied) -> bool:
     """Whether two searches have learned the same, to the bit."""
     one, two = first.state_dict(), second.state_dict()

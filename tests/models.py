@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 from transformers import GPT2Config, GPT2LMHeadModel
 
 D, V, T, LAYERS = 16, 24, 12, 2
@@ -25,6 +26,12 @@ def tiny_gpt2(**settings: Any) -> GPT2LMHeadModel:
         "eos_token_id": None,
     }
     return GPT2LMHeadModel(GPT2Config(**config | settings))
+
+
+def sentence() -> dict[str, Tensor]:
+    """Ten tokens, to be predicted."""
+    tokens = torch.arange(10)[None] % V
+    return {"input_ids": tokens, "labels": tokens}
 
 
 def mlp() -> nn.Sequential:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from models import V, tiny_gpt2
+from models import V, sentence, tiny_gpt2
 from untrained.apply import apply
 from untrained.errors import ApplyError
 
@@ -17,8 +17,7 @@ SUPERMASK = "supermask"
 
 
 def backward(model: nn.Module) -> None:
-    tokens = torch.arange(10)[None] % V
-    model(input_ids=tokens, labels=tokens).loss.backward()
+    model(**sentence()).loss.backward()
 
 
 def test_a_foreign_optimiser_would_undo_the_mask_and_is_refused() -> None:
@@ -99,8 +98,7 @@ def test_a_closure_is_refused() -> None:
     losses: list[float] = []
 
     def closure() -> torch.Tensor:
-        tokens = torch.arange(10)[None] % V
-        loss: torch.Tensor = applied.model(input_ids=tokens, labels=tokens).loss
+        loss: torch.Tensor = applied.model(**sentence()).loss
         loss.backward()
         applied.pull()
         losses.append(float(loss.detach()))

@@ -14,18 +14,18 @@ ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_an_example_runs(path: Path, tmp_path: Path) -> None:
+def run(command: list[str], folder: Path) -> None:
+    """Run a program in a folder, and require that it ends well."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
-        [sys.executable, "-W", "error", str(path)],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, (command, done.stderr)
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_runs(path: Path, tmp_path: Path) -> None:
+    run([sys.executable, "-W", "error", str(path)], tmp_path)
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
@@ -42,16 +42,7 @@ def blocks(path: Path, language: str) -> list[str]:
 def test_the_python_of_the_readme_runs(tmp_path: Path) -> None:
     program = "\n".join(blocks(ROOT / "README.md", "python"))
     assert program
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
-        [sys.executable, "-c", program.replace("steps=2_000", "steps=20")],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    run([sys.executable, "-c", program.replace("steps=2_000", "steps=20")], tmp_path)
 
 
 def test_the_commands_of_the_readme_run(tmp_path: Path) -> None:
@@ -59,33 +50,15 @@ def test_the_commands_of_the_readme_run(tmp_path: Path) -> None:
     lines = [line for block in blocks(ROOT / "README.md", "sh") for line in block.splitlines()]
     commands = [line.split("#")[0].strip() for line in lines if "untrained" in line]
     assert len(commands) >= 5
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     for command in commands:
         quick = command.replace(".venv/bin/python", f'"{sys.executable}"')
         quick = quick.replace("--preset demo", "--preset quick")
-        done = subprocess.run(
-            ["bash", "-c", quick],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, (quick, done.stderr)
+        run(["bash", "-c", quick], tmp_path)
 
 
 @pytest.mark.parametrize("page", ["frameworks.md", "adding-a-model.md"])
 def test_the_python_of_a_page_runs(page: str, tmp_path: Path) -> None:
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
-        [sys.executable, "-c", "\n".join(blocks(ROOT / "docs" / page, "python"))],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    run([sys.executable, "-c", "\n".join(blocks(ROOT / "docs" / page, "python"))], tmp_path)
 
 
 def test_every_row_of_the_frameworks_page_is_a_test() -> None:

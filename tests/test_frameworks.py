@@ -19,6 +19,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from torch.optim.swa_utils import AveragedModel
 
 from frameworks import batch, plain_loop, same, search
+from frameworks import step as one_step
 from models import tiny_gpt2
 from untrained.apply import Applied, apply
 from untrained.errors import ApplyError
@@ -157,14 +158,8 @@ def test_accelerate_prepares_steps_and_schedules_it() -> None:
     theirs = plain.optimizer(torch.optim.AdamW, lr=1e-2)
     for step in range(4):
         theirs.param_groups[0]["lr"] = theirs.param_groups[1]["lr"] = 1e-2 / (1 + step)
-        plain_loop_step(plain, theirs, step)
+        one_step(plain, theirs, batch(step))
     assert same(prepared, plain)
-
-
-def plain_loop_step(applied: Applied, optimizer: torch.optim.Optimizer, step: int) -> None:
-    applied.model(**batch(step)).loss.backward()
-    optimizer.step()
-    optimizer.zero_grad()
 
 
 def test_accelerate_accumulates_as_the_plain_loop_does() -> None:
@@ -204,7 +199,7 @@ def test_averaged_latents_make_a_ticket_and_averaged_weights_do_not() -> None:
     optimizer = applied.optimizer(torch.optim.AdamW, lr=5e-2)
     states, weights = [], AveragedModel(applied.model)
     for step in range(4):
-        plain_loop_step(applied, optimizer, step)
+        one_step(applied, optimizer, batch(step))
         states.append({name: tensor.clone() for name, tensor in applied.state_dict().items()})
         weights.update_parameters(applied.model)
     kept = {role: int(mask.sum()) for role, mask in applied.masks.items()}

@@ -10,14 +10,14 @@ import pytest
 import torch
 from torch import nn
 
-from frameworks import batch, plain_loop, same, search
+from frameworks import batch, plain_loop, same, search, step
 from models import tiny_gpt2
 from untrained.apply import Applied, apply
 from untrained.errors import ApplyError
 
 
-def backward(applied: Applied, scale: float = 1.0) -> None:
-    (applied.model(**batch(0)).loss * scale).backward()
+def backward(applied: Applied) -> None:
+    applied.model(**batch(0)).loss.backward()
 
 
 def test_the_state_dict_carries_the_search() -> None:
@@ -28,10 +28,8 @@ def test_the_state_dict_carries_the_search() -> None:
     second.model.load_state_dict(model)
     optimizer = second.optimizer(torch.optim.AdamW, lr=1e-2)
     optimizer.load_state_dict(copy.deepcopy(saved))
-    for step in (2, 3):
-        second.model(**batch(step)).loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
+    for number in (2, 3):
+        step(second, optimizer, batch(number))
     assert same(whole, second)
 
 
@@ -66,8 +64,8 @@ def test_a_trainer_clears_its_model_only_so_a_step_uses_gradients_up() -> None:
     ours, trainers = search(), search()
     plain_loop(ours, steps=3)
     optimizer = trainers.optimizer(torch.optim.AdamW, lr=1e-2)
-    for step in range(3):
-        trainers.model(**batch(step)).loss.backward()
+    for number in range(3):
+        trainers.model(**batch(number)).loss.backward()
         optimizer.step()
         trainers.model.zero_grad()
     assert same(ours, trainers)
@@ -171,10 +169,10 @@ def test_an_optimiser_in_backward_holds_the_masked_weight_and_is_refused() -> No
     weight = applied.model.transformer.h[0].mlp.c_fc.weight
     inner = torch.optim.SGD([weight], lr=0.1)
 
-    def step(_: torch.Tensor) -> None:
+    def hook(_: torch.Tensor) -> None:
         inner.step()
 
-    weight.register_post_accumulate_grad_hook(step)
+    weight.register_post_accumulate_grad_hook(hook)
     with pytest.raises(ApplyError, match=r"SGD holds transformer.h.0.mlp.c_fc.weight"):
         backward(applied)
 
@@ -186,13 +184,7 @@ def test_any_optimiser_will_do(make: Any, lr: float) -> None:
     applied = search()
     before = applied.masks
     optimizer = applied.optimizer(make, lr=lr)
-    losses = []
-    for _ in range(15):
-        loss = applied.model(**batch(0)).loss
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(float(loss.detach()))
+    losses = [step(applied, optimizer, batch(0)) for _ in range(15)]
     assert losses[-1] < losses[0]
     assert applied.masks != before
     applied.check_intact()

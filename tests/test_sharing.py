@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from models import LAYERS, D, V, tiny_gpt2
+from frameworks import step
+from models import LAYERS, D, sentence, tiny_gpt2
 from untrained.apply import Applied, apply
 from untrained.errors import RecipeError
 
@@ -15,8 +16,7 @@ ALL = "mlp = masked(keep=0.3, share=layers, share_scores=layers, tile_columns=4)
 
 
 def backward(applied: Applied) -> None:
-    tokens = torch.arange(10)[None] % V
-    applied.model(input_ids=tokens, labels=tokens).loss.backward()
+    applied.model(**sentence()).loss.backward()
 
 
 def held(tensors: list[torch.Tensor]) -> int:
@@ -93,14 +93,7 @@ def test_a_shared_mask_is_searched_and_live(recipe: str) -> None:
     applied = apply(tiny_gpt2(), recipe)
     optimizer = applied.optimizer(lr=0.05)
     before = applied.masks
-    losses = []
-    for _ in range(12):
-        tokens = torch.arange(10)[None] % V
-        loss = applied.model(input_ids=tokens, labels=tokens).loss
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(float(loss.detach()))
+    losses = [step(applied, optimizer, sentence()) for _ in range(12)]
     assert losses[-1] < losses[0]
     assert applied.masks != before
     applied.check_liveness()

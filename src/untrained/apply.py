@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from untrained.components import Slot
-from untrained.engine import Effective, Engine, Part, guarded, release, require_same
+from untrained.engine import Effective, Engine, Part, copy_state, guarded, release
 from untrained.errors import ApplyError, RecipeError
 from untrained.layouts import Layout, layout_of
 from untrained.liveness import check_liveness
@@ -24,8 +24,10 @@ from untrained.masks import Mask
 from untrained.optimizer import attach
 from untrained.recipe import Recipe, recipe
 from untrained.report import Row, report
-from untrained.source import draw_mask, draw_scores, draw_weights, shared_role
+from untrained.source import draw_mask, draw_scores, draw_weights
 from untrained.states import Frozen, Masked, State, Trained
+
+T = TypeVar("T")
 
 
 @dataclass(eq=False)
@@ -161,11 +163,7 @@ class Applied:
         Raises:
             ApplyError: names or shapes that are not this model's.
         """
-        latents = self.latents()
-        require_same(latents, state)
-        with torch.no_grad():
-            for name, tensor in latents.items():
-                tensor.copy_(state[name])
+        copy_state(self.latents(), state)
         self.push()
 
     def check_liveness(self, *args: Any, **inputs: Any) -> int:
@@ -325,28 +323,32 @@ class _Builder:
 
     def scores(self, slot: Slot, state: Masked, device: torch.device) -> nn.Parameter:
         """The first scores, those of another layer if the layers share them."""
-        share = state.share_scores == "layers" and slot.layer is not None
-        key = f"{shared_role(slot)} {state} {slot.shape}"
-        if share and key in self.shared_scores:
-            return self.shared_scores[key]
-        drawn = draw_scores(slot, state, seed=self.seed, layers=self.layers)
-        latent = _latent(slot.logical(drawn).to(device))
-        if share:
-            self.shared_scores[key] = latent
-        return latent
+
+        def make() -> nn.Parameter:
+            drawn = draw_scores(slot, state, seed=self.seed, layers=self.layers)
+            return _latent(slot.logical(drawn).to(device))
+
+        return _once(self.shared_scores, slot, state, state.share_scores, make)
 
     def weights(self, slot: Slot, state: State, held: Tensor) -> Tensor:
-        """The random weights, from the store if another layer has drawn them."""
-        share = getattr(state, "share", "none") == "layers" and slot.layer is not None
-        key = f"{shared_role(slot)} {state} {slot.shape}"
-        if share and key in self.shared:
-            return self.shared[key]
-        drawn = draw_weights(slot, state, seed=self.seed, layers=self.layers)
-        value = held.float().clone() if drawn is None else slot.logical(drawn).to(held.device)
-        value = value.contiguous()
-        if share:
-            self.shared[key] = value
-        return value
+        """The random weights, those of another layer if the layers share them."""
+
+        def make() -> Tensor:
+            drawn = draw_weights(slot, state, seed=self.seed, layers=self.layers)
+            value = held.float().clone() if drawn is None else slot.logical(drawn).to(held.device)
+            return value.contiguous()
+
+        return _once(self.shared, slot, state, getattr(state, "share", "none"), make)
+
+
+def _once(held: dict[str, T], slot: Slot, state: State, share: str, make: Callable[[], T]) -> T:
+    """A value made for each slot, or once for all layers that share it."""
+    if share != "layers" or slot.layer is None:
+        return make()
+    key = f"{slot.shared_role} {state} {slot.shape}"
+    if key not in held:
+        held[key] = make()
+    return held[key]
 
 
 def _latent(value: Tensor) -> nn.Parameter:

@@ -21,8 +21,6 @@ from untrained.errors import UntrainedError
 
 PRESET_NAMES = ("demo", "quick")
 
-_RESUMES = "; the same command goes on from here"
-
 _MAIN = """\
 networks whose weights are never trained
 
@@ -99,8 +97,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"untrained: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        resumes = options.run is _find
-        print(f"untrained: stopped{_RESUMES if resumes else ''}", file=sys.stderr)
+        resumes = "; the same command goes on from here" if options.run is _find else ""
+        print(f"untrained: stopped{resumes}", file=sys.stderr)
         return 130
     except OSError as error:
         # The reader of our output has gone, or its disk is full; let the last flush go nowhere.

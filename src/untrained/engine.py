@@ -98,10 +98,11 @@ class Part:
         g = gradient.to(torch.float32)
         if isinstance(self.state, Masked):
             assert self.weights is not None
-            scores, weights, g = self.tiled(self.scores), *map(self.slot.logical, (self.weights, g))
-            g = self.slot.logical(
-                self.untiled(score_gradient(scores, weights, g, by=self.state.by))
+            logical = self.slot.logical
+            whole = score_gradient(
+                self.tiled(self.scores), logical(self.weights), logical(g), by=self.state.by
             )
+            g = logical(self.untiled(whole))
         if self.latent.grad is None:
             self.latent.grad = g.contiguous() if g is not gradient else g.clone()
         else:
@@ -196,9 +197,9 @@ class Engine:
     def selected(self) -> dict[str, Tensor]:
         """The masks that the scores ask for: role -> bool, logical."""
         masks: dict[str, Tensor] = {}
+        named = self.latents().keys()  # shared scores go by one role, so that they count once
         for state, parts in _pools(self.masked):
-            first = {id(part.latent): part for part in reversed(parts)}  # shared scores count once
-            held = {part.slot.role: part for part in parts if first[id(part.latent)] is part}
+            held = {part.slot.role: part for part in parts if part.slot.role in named}
             scores = {role: part.scores for role, part in held.items()}
             layer = {role: part.slot.layer_number for role, part in held.items()}
             chosen = select(scores, state.keep, scope=state.scope, by=state.by, layer=layer)
@@ -266,10 +267,7 @@ class Engine:
         Raises:
             ApplyError: latents of other roles or shapes.
         """
-        require_same(self.latents(), state)
-        with torch.no_grad():
-            for role, latent in self.latents().items():
-                latent.copy_(state[role])
+        copy_state(self.latents(), state)
         self.push()
 
     def check_identity(self) -> None:
@@ -331,6 +329,18 @@ def require_same(mine: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> Non
             raise ApplyError(f"{name} is {was} in the state and {now} in the model")
         if bool(state[name].isnan().any()):
             raise ApplyError(f"{name} holds NaN in the state; no mask follows from that")
+
+
+def copy_state(mine: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
+    """Copy a state into the tensors of the same names, all of it or nothing.
+
+    Raises:
+        ApplyError: what `require_same` refuses.
+    """
+    require_same(mine, state)
+    with torch.no_grad():
+        for name, tensor in mine.items():
+            tensor.copy_(state[name])
 
 
 def _overwritten(tensor: Effective) -> ApplyError:

@@ -171,6 +171,11 @@ class _Run:
         settings = self.settings
         return text(settings.data, tokenizer=settings.tokenizer, length=settings.length)
 
+    @cached_property
+    def text_hash(self) -> str:
+        """Of all tokens, so asked for once."""
+        return self.task.fingerprint()
+
     def start(self) -> None:
         """Claim the folder, once everything that the settings name has been seen to work."""
         mine = json.loads(json.dumps(asdict(self.settings)))
@@ -315,7 +320,7 @@ class _Run:
         settings = self.settings
         return fingerprint(
             random.GENERATOR,
-            self.task.fingerprint(),
+            self.text_hash,
             *(str(rules), settings.model, settings.length, settings.seed),
             training and asdict(training),
         )

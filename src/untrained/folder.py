@@ -1,9 +1,11 @@
 """What lies in the folder of a run, and who may write there?
 
-settings.json       what the run is; written once all settings have been seen to work
-NAME.json           the result of an arm
-NAME.safetensors    the checkpoint of an arm
-results.json, curves.png, probe.safetensors, lock
+    settings.json       what the run is; written once all settings have been seen to work
+    NAME.json           the result of an arm
+    NAME.safetensors    the checkpoint of an arm
+    results.json, curves.png, probe.safetensors, lock
+
+Whatever else lies there is somebody else's, and stays.
 """
 
 from __future__ import annotations

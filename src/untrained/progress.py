@@ -116,10 +116,9 @@ def _table(results: dict[str, Any]) -> Table:
         if name in rows:
             bits, nats = rows[name]["bits_per_byte"], rows[name]["nats_per_token"]
             numbers = (f"{bits['valid']:.3f}", f"{bits['test']:.3f}", f"{nats['test']:.3f}")
-            if name == "found":
-                table.add_row(name, f"{how_found(results)}: {meaning}", *numbers, style="bold")
-            else:
-                table.add_row(name, meaning, *numbers)
+            found = name == "found"
+            what = f"{how_found(results)}: {meaning}" if found else meaning
+            table.add_row(name, what, *numbers, style="bold" if found else None)
     return table
 
 

@@ -313,16 +313,19 @@ def _state_of(slot: Slot, selector: Selector | None, state: State) -> State:
 
 def _check_layers(selector: Selector, state: State, decided: list[Slot], alike: list[Slot]) -> None:
     """What is asked of several layers needs several layers."""
-    for option in ("share", "share_scores", "scope"):
-        asked = getattr(state, option, None) in ("layers", "layer")
-        if asked and all(slot.layer is None for slot in decided):
+    options = ("share", "share_scores", "scope")
+    asked = [name for name in options if getattr(state, name, None) in ("layers", "layer")]
+    if not asked:
+        return
+    sizes = Counter((slot.shared_role, slot.shape) for slot in alike if slot.layer is not None)
+    alone = any(slot.layer for slot in alike) and max(sizes.values()) == 1
+    for option in asked:
+        if all(slot.layer is None for slot in decided):
             raise RecipeError(
                 f"{selector} = {state}: {option}={getattr(state, option)} has no effect, "
                 f"{selector} is outside the stack of layers; leave it out"
             )
-        sizes = Counter((slot.shared_role, slot.shape) for slot in alike if slot.layer is not None)
-        deep = any(slot.layer for slot in alike)
-        if asked and option != "scope" and deep and max(sizes.values()) == 1:
+        if alone and option != "scope":
             raise RecipeError(
                 f"{selector} = {state}: {option}=layers has no effect, no two layers hold a tensor "
                 "of one shape here; leave it out"

@@ -37,7 +37,7 @@ def draw_weights(slot: Slot, state: State, *, seed: int, layers: int) -> Tensor 
         if shared and slot.layer is not None:
             raise RecipeError(f"{slot.role} = {state}: values kept as they are cannot be shared")
         return None
-    name = shared_role(slot) if shared else slot.role
+    name = slot.shared_role if shared else slot.role
     return draw(seed, f"{name}/weights", slot.shape, law, place=_place(slot, state, layers))
 
 
@@ -48,7 +48,7 @@ def draw_scores(slot: Slot, state: Masked, *, seed: int, layers: int) -> Tensor:
         RecipeError: tiles that do not divide the slot.
     """
     shared = state.share_scores == "layers"
-    name = f"{shared_role(slot) if shared else slot.role}/scores"
+    name = f"{slot.shared_role if shared else slot.role}/scores"
     block = _block(slot, state)
     place = replace(_place(slot, state, layers), shape=block)
     return draw(seed, name, block, state.scores_law(), place=place)
@@ -75,11 +75,6 @@ def draw_mask(slot: Slot, state: Frozen, *, seed: int) -> Tensor | None:
         return None
     scores = draw(seed, f"{slot.role}/mask", slot.shape, Law("uniform"))
     return top_mask(scores, kept_count(state.keep, scores.numel()), by="value", name=slot.role)
-
-
-def shared_role(slot: Slot) -> str:
-    """The role of a slot apart from its layer: what layers that share a tensor call it."""
-    return slot.shared_role
 
 
 def _place(slot: Slot, state: State, layers: int) -> Place:

@@ -70,17 +70,19 @@ class Training:
     """Seconds between two checkpoints, where a path for them is given."""
 
     def __post_init__(self) -> None:
-        least = {"steps": 1, "batch": 1, "warmup": 0, "log_every": 1, "evaluate_every": 1}
-        for name, low in (least | {"evaluate_tokens": 1}).items():
+        for name in ("steps", "batch", "warmup", "log_every", "evaluate_every", "evaluate_tokens"):
+            low = 0 if name == "warmup" else 1
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or not low <= value < 2**31:
                 raise RunError(f"{name}={value!r}: {name} is a whole number, at least {low}")
         for name in ("lr", "scores_lr", "clip"):
-            if not _is_number(getattr(self, name)) or getattr(self, name) <= 0:
-                raise RunError(f"{name}={getattr(self, name)!r}: {name} is a number above 0")
+            value = getattr(self, name)
+            if not _is_number(value) or value <= 0:
+                raise RunError(f"{name}={value!r}: {name} is a number above 0")
         for name in ("weight_decay", "checkpoint_seconds"):
-            if not _is_number(getattr(self, name)) or getattr(self, name) < 0:
-                raise RunError(f"{name}={getattr(self, name)!r}: {name} is a number, at least 0")
+            value = getattr(self, name)
+            if not _is_number(value) or value < 0:
+                raise RunError(f"{name}={value!r}: {name} is a number, at least 0")
         if len(self.betas) != 2 or not all(_is_number(b) and 0 <= b < 1 for b in self.betas):
             raise RunError(f"betas={self.betas!r}: betas are two numbers in [0, 1)")
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from attentions import pruned, source, target
 from untrained.construct.attention import attention_masks, wear
 from untrained.construct.bounds import (
     attention_bound,
@@ -17,7 +18,7 @@ from untrained.construct.bounds import (
     softmax_bound_of_the_paper,
     transformer_widths,
 )
-from untrained.construct.networks import NormFreeAttention, merged
+from untrained.construct.networks import merged
 from untrained.errors import ConstructError
 from untrained.random import draw
 
@@ -59,33 +60,22 @@ def test_two_opposite_tokens_attain_the_bound(error: float) -> None:
 @pytest.mark.parametrize("width", [12, 24, 40])
 def test_a_pruned_attention_is_within_its_bound(heads: int, width: int) -> None:
     d, radius = 2, 1.6
-    goal = NormFreeAttention(d, d, heads=heads, key_width=8, value_width=8)
-    source = NormFreeAttention(d, d, heads=heads, key_width=width, value_width=width)
-    with torch.no_grad():
-        for name, weight in goal.named_parameters():
-            weight.copy_(draw(width, f"target/{name}", tuple(weight.shape), "normal"))
-            for part in weight.split(8, dim=1 if "output" in name else 0):
-                part /= torch.linalg.matrix_norm(part, 2)
-        for name, weight in source.named_parameters():
-            scale = width**0.25 if name[:3] in ("que", "key") else 1.0
-            weight.copy_(scale * draw(width, f"source/{name}", tuple(weight.shape), "uniform"))
+    goal, network = target(d, d, heads, seed=width), source(d, d, heads, width, seed=width)
     logits, values = (part.numpy() for part in merged(goal))
-    found = attention_masks(source, logits, values)
-    with torch.no_grad():
-        for name, mask in wear(found).items():
-            getattr(source, name).weight.mul_(mask)
+    found = attention_masks(network, logits, values)
+    pruned(network, wear(found))
     dk = [float(head.logits.error.max()) / math.sqrt(width) for head in found]
     dv = [float(head.values.error.max()) for head in found]
     norms = [float(np.linalg.norm(values[h], 2)) for h in range(heads)]
     sharp = attention_bound(dk, dv, radius=radius, d1=d, d2=d, value_norms=norms)
     paper = attention_bound_of_the_paper(max(dk), max(dv), heads=heads, radius=radius, d1=d, d2=d)
     assert sharp.total <= paper.total
-    source, goal = source.double(), goal.double()
+    network, goal = network.double(), goal.double()
     for length in (2, 64, 1024):
         drawn = draw(length, "tokens", (length, d), "normal").double()
         tokens = drawn / drawn.norm(dim=-1, keepdim=True) * radius
         for mask in (None, torch.ones(length, length).tril().bool()):
-            moved_by = (source(tokens, mask) - goal(tokens, mask)).detach().norm(dim=-1).max()
+            moved_by = (network(tokens, mask) - goal(tokens, mask)).detach().norm(dim=-1).max()
             assert float(moved_by) <= sharp.total
 
 

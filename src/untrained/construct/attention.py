@@ -20,8 +20,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from untrained.construct.linear import Flags, Floats, Product, product
+from untrained.construct.linear import Product, product
 from untrained.construct.networks import NormFreeAttention
+from untrained.construct.subset_sum.kernels import Flags, Floats
 from untrained.errors import ConstructError
 
 Grouping: TypeAlias = Literal["first", "second", "best"]

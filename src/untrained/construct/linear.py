@@ -13,13 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from untrained.construct.subset_sum import subset_sum
+from untrained.construct.subset_sum.kernels import Flags, Floats, Integers
 from untrained.errors import ConstructError
-
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +50,7 @@ class Product:
         return np.asarray(np.abs(self.target) > self.reach)
 
 
-def groups(n: int, columns: int) -> NDArray[np.int64]:
+def groups(n: int, columns: int) -> Integers:
     """(C, n'): the units of every column. Those left over belong to none and are pruned.
 
     Raises:

@@ -20,7 +20,7 @@ from untrained.errors import RecipeError
 from untrained.laws import Law
 from untrained.layouts.layout import Layout
 from untrained.layouts.modules import rest
-from untrained.layouts.table import usual_law
+from untrained.layouts.table import find_body, usual_law
 
 
 def gpt2(model: nn.Module) -> Layout:
@@ -29,8 +29,7 @@ def gpt2(model: nn.Module) -> Layout:
     Raises:
         RecipeError: for cross-attention, which this layout does not know.
     """
-    prefix, body = next((n, m) for n, m in model.named_modules() if isinstance(m, GPT2Model))
-    prefix = f"{prefix}." if prefix else ""
+    prefix, body = find_body(model, GPT2Model)
     config: Any = body.config
     if config.add_cross_attention:
         raise RecipeError("gpt2 with add_cross_attention=True has no layout; use it without")

@@ -16,7 +16,7 @@ from transformers import MarianModel
 
 from untrained.errors import RecipeError
 from untrained.layouts.layout import Fixed, Layout
-from untrained.layouts.table import table
+from untrained.layouts.table import find_body, table
 
 _ATTENTION = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj"}
 
@@ -27,7 +27,7 @@ def marian(model: nn.Module) -> Layout:
     Raises:
         RecipeError: a shared embedding that nothing is tied to, so that nothing reads it.
     """
-    prefix, body = next((n, m) for n, m in model.named_modules() if isinstance(m, MarianModel))
+    prefix, body = find_body(model, MarianModel)
     config: Any = body.config
     if config.share_encoder_decoder_embeddings and not config.tie_word_embeddings:
         raise RecipeError(
@@ -36,7 +36,7 @@ def marian(model: nn.Module) -> Layout:
         )
     parts = _embeddings(config.share_encoder_decoder_embeddings)
     parts |= _stack("encoder") | _stack("decoder") | {"unembedding": "lm_head"}
-    fixed = tuple(_positions(body, f"{prefix}." if prefix else ""))
+    fixed = tuple(_positions(body, prefix))
     return table(model, MarianModel, "marian", parts, fixed=fixed)
 
 

@@ -56,15 +56,16 @@ def table(
         RecipeError: a parameter of the body that the table does not name, or two tensors of one
             name.
     """
-    prefix, inside = _find(model, body)
+    prefix, inside = find_body(model, body)
     config: Any = inside.config
     computed = {held.parameter for held in fixed}
     plain = [slot for slot in modules(model).slots if slot.parameter not in computed]
-    named = [_named(slot, _Names(prefix, parts)) for slot in plain]
+    names = _Names(prefix, parts)
+    named = [_named(slot, names) for slot in plain]
     if unknown := [
         slot.parameter
         for slot, found in zip(plain, named, strict=True)
-        if found is None and f"{slot.parameter}.".startswith(f"{prefix}." if prefix else "")
+        if found is None and slot.parameter.startswith(prefix)
     ]:
         raise RecipeError(
             f"the layout {name!r} does not know {', '.join(unknown[:5])} of "
@@ -80,11 +81,15 @@ def table(
     return Layout(name, slots, fixed=fixed)
 
 
-def _find(model: nn.Module, body: type[nn.Module]) -> tuple[str, nn.Module]:
-    """The name of the first module of a class, and the module."""
+def find_body(model: nn.Module, body: type[nn.Module]) -> tuple[str, nn.Module]:
+    """What stands before the names of the first module of a class, and the module.
+
+    Raises:
+        RecipeError: the model holds none.
+    """
     for name, module in model.named_modules():
         if isinstance(module, body):
-            return name, module
+            return f"{name}." if name else "", module
     raise RecipeError(
         f"{type(model).__name__} holds no {body.__name__}; describe it by the class that it holds, "
         "or by its own"
@@ -108,7 +113,7 @@ class _Names:
             for component, texts in parts.items()
             for text in ((texts,) if isinstance(texts, str) else texts)
         ]
-        self.prefix = f"{prefix}." if prefix else ""
+        self.prefix = prefix
 
     def find(self, full: str) -> tuple[str, int | None] | None:
         """The component and layer of a module or parameter, or None."""
